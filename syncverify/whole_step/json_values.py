@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.simulation.text import remark
-from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.shown import ShownPart, shown_part
 from syncverify.whole_step.text import change, headline, replay_line, said

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from syncverify.errors import UsageError
-from syncverify.simulation.program import Device
-from syncverify.whole_step.batches import micro_batches
-from syncverify.whole_step.differences import OneRank, own_axes
-from syncverify.whole_step.known import Known
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.norm_causes import Squares
-from syncverify.whole_step.playing import different_parts, gradients_of
-from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
+from syncverify.judge.whole_step.batches import is_same_batch, micro_batches
+from syncverify.judge.whole_step.differences import OneRank, own_axes
+from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.judge.whole_step.norm_causes import Squares
+from syncverify.judge.whole_step.values import NamedTensors, Quantity, RankValues
+
+
+@dataclass(frozen=True, slots=True)
+class PlainGradients:
+    """Gradients on one rank, by name.
+
+    Attributes:
+        parts: Gradients of the loss, for each part of a batch.
+        terms: Gradients of each term of the loss of the whole batch, where there are several.
+    """
+
+    parts: list[dict[str, torch.Tensor]]
+    terms: dict[str, dict[str, torch.Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +35,29 @@ class MeshPlay:
     """Values of a training on a mesh, beside those of one rank.
 
     Attributes:
-        training: Model, data, loss and parallelism that the user describes.
         layout: Names and sizes of the mesh axes.
         ranks: Values of each rank.
         reference: Values of one rank.
-        device: Device that torch names to the program.
+        own: Axes over which an ordinary tensor of a rank is a shard.
+        clip: Largest norm of gradients; None without clipping.
+        num_micro_batches: Number of parts of each rank's batch.
+        has_loss: Whether the training has a loss, so that one rank can play parts of a step.
+        leaves_schedule: Whether there is a schedule, and the user's step does not take it.
+        gradients_of: Plays parts of a batch on one rank, in a step, from given parameters, and
+            returns their gradients.
+        optimized: Plays the optimizer on the gradients of a rank, and returns its values by step.
     """
 
-    training: Training
     layout: Layout
     ranks: Sequence[RankValues]
     reference: OneRank
-    device: Device
-
-    @property
-    def plain_training(self) -> Training:
-        """The training as it is computed on one rank."""
-        return replace(self.training, computed_in=self.reference.computed_in)
+    own: Own
+    clip: float | None
+    num_micro_batches: int
+    has_loss: bool
+    leaves_schedule: bool
+    gradients_of: Callable[[Sequence[Any], int, NamedTensors], PlainGradients]
+    optimized: Callable[[RankValues], list[Mapping[Quantity, NamedTensors]]]
 
     @property
     def scale(self) -> float:
@@ -72,7 +89,7 @@ class MeshPlay:
         for each in self.ranks:
             split_over |= each.split_over
         split_over = {
-            name: axes | {*own_axes(name, self.training.own)}
+            name: axes | {*own_axes(name, self.own)}
             for name, axes in split_over.items()
         }
         by_rank = [each.steps[step].local_squares for each in self.ranks]
@@ -86,17 +103,17 @@ class MeshPlay:
             start: Parameters before the step: those of one rank, or the ranks' own.
         """
         before = self.ranks[0].steps[step - 1].tensors if step else {}
-        number = self.training.num_micro_batches
+        number = self.num_micro_batches
         facts = Known(
             self.layout,
-            self.training.own,
+            self.own,
             scale=self.scale,
             num_micro_batches=number,
             frozen=self.frozen,
         )
-        if self.training.loss is None:
+        if not self.has_loss:
             return facts
-        batches, part_of = different_parts(self.ranks, step)
+        batches, part_of = _different_parts(self.ranks, step)
         smaller = (
             [each for batch in batches for each in micro_batches(batch, number)]
             if number > 1
@@ -104,7 +121,7 @@ class MeshPlay:
         )
         listed = [*batches, *smaller]
         try:
-            found = gradients_of(self.plain_training, listed, step, start, self.device)
+            found = self.gradients_of(listed, step, start)
         except UsageError:
             # The loss needs more than a rank's part. Fewer mistakes can be named then.
             return facts
@@ -141,3 +158,18 @@ class MeshPlay:
                 return None
             whole[name] = present[0]
         return whole
+
+
+def _different_parts(
+    ranks: Sequence[RankValues], step: int
+) -> tuple[list[Any], list[int]]:
+    """Return the different parts of a step's batch, and the index of each rank's part."""
+    parts, indices = list[Any](), list[int]()
+    for each in ranks:
+        part = each.batches[step]
+        same = (i for i, other in enumerate(parts) if is_same_batch(part, other))
+        index = next(same, len(parts))
+        if index == len(parts):
+            parts.append(part)
+        indices.append(index)
+    return parts, indices

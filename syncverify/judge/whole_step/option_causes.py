@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from syncverify.whole_step.calling import takes
-from syncverify.whole_step.causes import OtherlyFrozen, OtherOption
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.factors import axes_with
-from syncverify.whole_step.mesh_play import MeshPlay
-from syncverify.whole_step.values import parameter_of
+from syncverify.judge.whole_step.causes import OtherlyFrozen, OtherOption
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.factors import axes_with
+from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.values import parameter_of
 
 
 def frozen_cause(
@@ -50,11 +49,10 @@ def option_cause(found: ComparedValue, play: MeshPlay) -> OtherOption | None:
 
 def _is_left(parameter: str, other: OtherOption, play: MeshPlay) -> bool:
     """Tell whether the own step leaves the learning rate, since it takes no schedule."""
-    training = play.training
-    if other.name != "lr" or training.schedule is None or training.step is None:
+    if other.name != "lr" or not play.leaves_schedule:
         return False
     starts = [each.steps[0].options_of(parameter).get("lr") for each in play.ranks]
-    return not takes(training.step, "schedule") and other.value in starts
+    return other.value in starts
 
 
 def _other(name: str, value: object, expected: object, play: MeshPlay) -> OtherOption:

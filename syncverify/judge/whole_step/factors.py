@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from syncverify.whole_step.layout import Layout
+from syncverify.judge.whole_step.layout import Layout
 
 # Relative error of a factor that is found by dividing elements in float64.
 RELATIVE: Final = 1e-9

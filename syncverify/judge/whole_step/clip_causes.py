@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import torch
 
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     NotClipped,
     NotUpdated,
     OtherCoefficient,
     StepMistake,
 )
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.factors import multiple_of
-from syncverify.whole_step.gradient_causes import gradient_causes, grouped
-from syncverify.whole_step.known import Known
-from syncverify.whole_step.mixtures import Explained
-from syncverify.whole_step.norm_causes import Squares, wrong_squares
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.factors import multiple_of
+from syncverify.judge.whole_step.gradient_causes import gradient_causes, grouped
+from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.mixtures import Explained
+from syncverify.judge.whole_step.norm_causes import Squares, wrong_squares
 
 # Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
 _ADDED_TO_NORM = 1e-6

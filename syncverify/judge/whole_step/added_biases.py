@@ -14,11 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.whole_step.causes import AddedBias
-from syncverify.whole_step.differences import ComparedValue, piece
-from syncverify.whole_step.mesh_play import MeshPlay
-from syncverify.whole_step.playing import gradients_of
-from syncverify.whole_step.values import NamedTensors
+from syncverify.judge.whole_step.causes import AddedBias
+from syncverify.judge.whole_step.differences import ComparedValue, piece
+from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.values import NamedTensors
 
 # Each guess costs a forward and a backward of one rank.
 _MAX_PLAYS: Final = 32
@@ -34,7 +33,7 @@ def added_bias(
         play: The training on a mesh.
         start: Parameters before the step.
     """
-    if play.training.loss is None:
+    if not play.has_loss:
         return None
     for cause in itertools.islice(_tried(play, wrong[0].step, start), _MAX_PLAYS):
         size = play.layout.size(cause.axes)
@@ -75,7 +74,7 @@ def _gives(wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors) 
     step = wrong[0].step
     batch = play.reference.values.batches[step]
     try:
-        found = gradients_of(play.plain_training, [batch], step, start, play.device)
+        found = play.gradients_of([batch], step, start)
     except UsageError:
         return False
     (gradients,) = found.parts
@@ -88,7 +87,7 @@ def _gives(wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors) 
                 gradients[each.name],
                 layout=play.layout,
                 rank=rank,
-                own=play.training.own,
+                own=play.own,
                 got=got,
             )
             for rank, got in each.got.items()

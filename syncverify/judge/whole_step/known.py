@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from syncverify.whole_step.factors import is_number
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.training import Own
-from syncverify.whole_step.values import NamedTensors
+from syncverify.judge.whole_step.factors import is_number
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.judge.whole_step.values import NamedTensors
 
 
 @dataclass(frozen=True, slots=True)

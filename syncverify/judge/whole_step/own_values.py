@@ -13,11 +13,10 @@ from dataclasses import replace
 
 import torch
 
-from syncverify.whole_step.clip_causes import coefficient_of
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.mesh_play import MeshPlay
-from syncverify.whole_step.playing import gradients_of, optimized
-from syncverify.whole_step.values import Quantity, parameter_of
+from syncverify.judge.whole_step.clip_causes import coefficient_of
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.values import Quantity, parameter_of
 
 
 def by_own_values(
@@ -62,12 +61,11 @@ def _gradients(
     factors: Mapping[str, float],
 ) -> Iterator[ComparedValue]:
     """Compare with the gradients on one rank from the ranks' own parameters."""
-    start = play.own_start(step) if step and play.training.loss else None
+    start = play.own_start(step) if step and play.has_loss else None
     if start is None:
         return
     batch = play.reference.values.batches[step]
-    training = play.plain_training
-    plain = gradients_of(training, [batch], step, start, play.device).parts[0]
+    plain = play.gradients_of([batch], step, start).parts[0]
     for each in wrong:
         if each.name in plain:
             gradient = plain[each.name] * factors.get(each.name, 1.0)
@@ -103,7 +101,7 @@ def _stepped(
     play: MeshPlay, step: int, wrong: list[ComparedValue]
 ) -> Iterator[ComparedValue]:
     """Compare with the rank's own gradients, clipped by its own norm."""
-    clip = play.training.clip
+    clip = play.clip
     if clip is not None and not play.clip_is_seen(step):
         return
     for each in wrong:
@@ -125,7 +123,7 @@ def _clipped(
     play: MeshPlay,
 ) -> torch.Tensor | None:
     """Return a rank's gradient, clipped by a norm, and unscaled if only then it is right."""
-    clip = play.training.clip
+    clip = play.clip
     if value is None or gradient is None or value.shape != gradient.shape:
         return gradient
     factor = 1.0 if clip is None or norm is None else coefficient_of(float(norm), clip)
@@ -148,9 +146,9 @@ def _optimized(
     play: MeshPlay, quantity: Quantity, step: int, wrong: list[ComparedValue]
 ) -> Iterator[ComparedValue]:
     """Compare with the values that the optimizer makes of the rank's own gradients."""
-    if play.training.loss is None:
+    if not play.has_loss:
         return
-    made = [optimized(play.training, each, play.device) for each in play.ranks]
+    made = [play.optimized(each) for each in play.ranks]
     for each in wrong:
         expected = {
             rank: value

@@ -7,21 +7,21 @@ from typing import Final
 
 import torch
 
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     MicroBatchesWeighted,
     OwnParts,
     StepMistake,
     TermsWeighted,
     Weighted,
 )
-from syncverify.whole_step.differences import ComparedValue, piece
-from syncverify.whole_step.factors import (
+from syncverify.judge.whole_step.differences import ComparedValue, piece
+from syncverify.judge.whole_step.factors import (
     RELATIVE,
     axes_with,
     rounded_weight,
     simplest,
 )
-from syncverify.whole_step.known import Known
+from syncverify.judge.whole_step.known import Known
 
 _ELEMENTS_IN_LOWER_DTYPES: Final = 4
 # A part of a sum: gradients by name.

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.mesh_play import MeshPlay
-from syncverify.whole_step.playing import optimized
-from syncverify.whole_step.values import Quantity, RankValues
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.values import Quantity, RankValues
 
 _GRADIENTS = (Quantity.GRADIENT, Quantity.STEPPED)
 
@@ -54,9 +53,9 @@ def read_elsewhere(
         if each.name in off and each.wrong_ranks
         if is_read_elsewhere(each, play.ranks)
     ]
-    if not wrong or play.training.loss is None:
+    if not wrong or not play.has_loss:
         return []
-    made = [optimized(play.training, each, play.device) for each in play.ranks]
+    made = [play.optimized(each) for each in play.ranks]
     after = {
         (each.step, each.name): each
         for each in values

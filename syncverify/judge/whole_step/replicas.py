@@ -22,12 +22,12 @@ from typing import Final
 
 import torch
 
-from syncverify.whole_step.causes import CopiesRoundedApart
-from syncverify.whole_step.copies import fewest_axes
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.findings import WrongQuantity
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.values import Quantity, RankValues
+from syncverify.judge.whole_step.causes import CopiesRoundedApart
+from syncverify.judge.whole_step.copies import fewest_axes
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.values import Quantity, RankValues
 
 _COPIED: Final = (Quantity.START, Quantity.STEPPED, Quantity.PARAMETER)
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from syncverify.whole_step.differences import own_axes
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.training import Own
-from syncverify.whole_step.values import NamedTensors, RankValues
+from syncverify.judge.whole_step.differences import own_axes
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.judge.whole_step.values import NamedTensors, RankValues
 
 # Axes that split an ordinary tensor, each with its dimension.
 Splits = Sequence[tuple[str, int]]

@@ -55,9 +55,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from typing_extensions import override
 
-from syncverify.whole_step.noise import computes_no_values
-from syncverify.whole_step.rounding import Rounding, Roundings
-from syncverify.whole_step.written import written_in_place
+from syncverify.judge.whole_step.noise import computes_no_values
+from syncverify.judge.whole_step.rounding import Rounding, Roundings
+from syncverify.judge.whole_step.written import written_in_place
 
 # Size of the noise, in units of roundoff: K of the note.
 _ROUNDINGS: Final = 2.0

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from typing_extensions import override
 
 from syncverify.errors import UsageError
+
+# Pattern of names to axis and dimension, or a function that takes `name`, `whole` (the tensor),
+# `coordinate` (a rank's place on each axis) and `sizes` (of the axes), and returns the rank's part.
+Own = Mapping[str, Mapping[str, int]] | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from torch.distributed.tensor import (
 )
 
 from syncverify import simulate
-from syncverify.whole_step.shards import KeptParts, fill, whole
+from syncverify.judge.whole_step.shards import KeptParts, fill, whole
 
 PLACEMENTS = [
     (Shard(0), Replicate()),

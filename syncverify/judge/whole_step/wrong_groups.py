@@ -6,11 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from syncverify.whole_step.causes import ReducedOver, StepMistake
-from syncverify.whole_step.differences import ComparedValue, piece
-from syncverify.whole_step.factors import RELATIVE, axis_sets, common_factor, factor_of
-from syncverify.whole_step.known import Known
-from syncverify.whole_step.mixtures import usable, weights_of
+from syncverify.judge.whole_step.causes import ReducedOver, StepMistake
+from syncverify.judge.whole_step.differences import ComparedValue, piece
+from syncverify.judge.whole_step.factors import (
+    RELATIVE,
+    axis_sets,
+    common_factor,
+    factor_of,
+)
+from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.mixtures import usable, weights_of
 
 # The part that each rank adds to the gradient of a whole parameter.
 Contributions = Sequence[torch.Tensor]

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     NormMistake,
     NormOf,
     NormOfOneRank,
     NormWithout,
 )
-from syncverify.whole_step.norm_causes import Squares
+from syncverify.judge.whole_step.norm_causes import Squares
 
 ParameterNames = tuple[str, ...]
 

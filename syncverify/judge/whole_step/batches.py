@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from syncverify.errors import UsageError
-from syncverify.whole_step.layout import Layout
+from syncverify.judge.whole_step.layout import Layout
 
 
 def rank_part(

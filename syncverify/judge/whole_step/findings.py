@@ -8,8 +8,8 @@ from itertools import groupby
 
 import torch
 
-from syncverify.whole_step.added_biases import added_bias
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.added_biases import added_bias
+from syncverify.judge.whole_step.causes import (
     Decided,
     LacksSum,
     NotUpdated,
@@ -19,18 +19,18 @@ from syncverify.whole_step.causes import (
     StepMistake,
     Unexplained,
 )
-from syncverify.whole_step.clip_causes import clip_causes
-from syncverify.whole_step.copies import copy_cause
-from syncverify.whole_step.differences import ComparedValue, piece
-from syncverify.whole_step.gradient_causes import gradient_causes, grouped
-from syncverify.whole_step.known import Known
-from syncverify.whole_step.mesh_play import MeshPlay
-from syncverify.whole_step.mixtures import Explained
-from syncverify.whole_step.norm_causes import norm_cause
-from syncverify.whole_step.option_causes import frozen_cause, option_cause
-from syncverify.whole_step.own_values import by_own_values
-from syncverify.whole_step.unread import unread
-from syncverify.whole_step.values import NamedTensors, Quantity, parameter_of
+from syncverify.judge.whole_step.clip_causes import clip_causes
+from syncverify.judge.whole_step.copies import copy_cause
+from syncverify.judge.whole_step.differences import ComparedValue, piece
+from syncverify.judge.whole_step.gradient_causes import gradient_causes, grouped
+from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.mixtures import Explained
+from syncverify.judge.whole_step.norm_causes import norm_cause
+from syncverify.judge.whole_step.option_causes import frozen_cause, option_cause
+from syncverify.judge.whole_step.own_values import by_own_values
+from syncverify.judge.whole_step.unread import unread
+from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter_of
 
 # Values that follow from earlier ones of a rank are known exactly: any difference is a mistake.
 _EXACT = (Quantity.STATE, Quantity.PARAMETER)
@@ -273,7 +273,7 @@ def _pieces(
     found: ComparedValue, value: torch.Tensor | None, play: MeshPlay
 ) -> dict[int, torch.Tensor | None]:
     """Return the part of a whole value that each rank has."""
-    own = play.training.own
+    own = play.own
     return {
         rank: None
         if value is None
@@ -298,5 +298,5 @@ def _stepped_causes(
         for each in wrong
     }
     squares = play.squares(step)
-    clip = play.training.clip
+    clip = play.clip
     return clip_causes(wrong, before, squares, clip, known, is_seen=is_seen)

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import torch
 
+from syncverify.judge.whole_step.shards import KeptParts
 from syncverify.trace.source_lines import SourceLine
-from syncverify.whole_step.shards import KeptParts
 
 # Name of a parameter to its tensor, whole unless an ordinary tensor is a shard; None where it
 # has no gradient.

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import torch
 
-from syncverify.whole_step.causes import RanksDiffer, StepMistake, Unexplained
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.factors import axis_sets
-from syncverify.whole_step.layout import Layout
+from syncverify.judge.whole_step.causes import RanksDiffer, StepMistake, Unexplained
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.factors import axis_sets
+from syncverify.judge.whole_step.layout import Layout
 
 # By how much the value of each rank is off; None where the rank has no value.
 _Off = dict[int, torch.Tensor | None]

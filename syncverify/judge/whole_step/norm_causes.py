@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     NormMistake,
     NormOf,
     NormOfOneRank,
@@ -14,12 +14,12 @@ from syncverify.whole_step.causes import (
     Scaled,
     StepMistake,
 )
-from syncverify.whole_step.copies import copy_cause
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.factors import RELATIVE, simplest
-from syncverify.whole_step.gradient_causes import not_a_number, scaled_by
-from syncverify.whole_step.known import Known
-from syncverify.whole_step.layout import Layout
+from syncverify.judge.whole_step.copies import copy_cause
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.factors import RELATIVE, simplest
+from syncverify.judge.whole_step.gradient_causes import not_a_number, scaled_by
+from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.layout import Layout
 
 # Relative difference up to which two norms count as equal.
 _EQUAL = 1e-5

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from syncverify.whole_step.causes import Misplaced, NotLoaded, StepMistake
-from syncverify.whole_step.copies import copy_cause
-from syncverify.whole_step.differences import ComparedValue, is_close
-from syncverify.whole_step.layout import Layout
+from syncverify.judge.whole_step.causes import Misplaced, NotLoaded, StepMistake
+from syncverify.judge.whole_step.copies import copy_cause
+from syncverify.judge.whole_step.differences import ComparedValue, is_close
+from syncverify.judge.whole_step.layout import Layout
 
 Fresh = Mapping[int, torch.Tensor | None]
 

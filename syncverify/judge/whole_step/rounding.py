@@ -19,10 +19,10 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_iter
 from typing_extensions import override
 
+from syncverify.judge.whole_step.noise import COLLECTIVES
+from syncverify.judge.whole_step.values import Quantity, RankValues
+from syncverify.judge.whole_step.written import written_in_place
 from syncverify.trace.dispatch_modes import HarnessMode, without_dispatch_modes
-from syncverify.whole_step.noise import COLLECTIVES
-from syncverify.whole_step.values import Quantity, RankValues
-from syncverify.whole_step.written import written_in_place
 
 _FULL: Final = torch.finfo(torch.float64).eps
 _NO_SPACING: Final = 1e-40

@@ -10,14 +10,13 @@ from typing import Final
 
 import torch
 
+from syncverify.calling import call
 from syncverify.errors import UsageError
-from syncverify.whole_step.calling import call
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.lower_noise import LOWER_FACTOR
-from syncverify.whole_step.noise import NOISE_FACTOR
-from syncverify.whole_step.rounding import Roundings
-from syncverify.whole_step.training import Own
-from syncverify.whole_step.values import (
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.judge.whole_step.lower_noise import LOWER_FACTOR
+from syncverify.judge.whole_step.noise import NOISE_FACTOR
+from syncverify.judge.whole_step.rounding import Roundings
+from syncverify.judge.whole_step.values import (
     NamedTensors,
     Quantity,
     RankValues,

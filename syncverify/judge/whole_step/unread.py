@@ -24,8 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.values import (
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.values import (
     NamedTensors,
     Quantity,
     RankValues,

@@ -7,7 +7,7 @@ from typing import Final
 
 import torch
 
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     Clamped,
     LacksSum,
     Missing,
@@ -19,9 +19,9 @@ from syncverify.whole_step.causes import (
     Scaled,
     StepMistake,
 )
-from syncverify.whole_step.copies import copy_cause
-from syncverify.whole_step.differences import ComparedValue, is_close
-from syncverify.whole_step.factors import (
+from syncverify.judge.whole_step.copies import copy_cause
+from syncverify.judge.whole_step.differences import ComparedValue, is_close
+from syncverify.judge.whole_step.factors import (
     RELATIVE,
     axes_with,
     axis_sets,
@@ -30,9 +30,9 @@ from syncverify.whole_step.factors import (
     is_number,
     rounded,
 )
-from syncverify.whole_step.known import Known
-from syncverify.whole_step.mixtures import Explained, mixtures, usable
-from syncverify.whole_step.wrong_groups import wrong_group
+from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.mixtures import Explained, mixtures, usable
+from syncverify.judge.whole_step.wrong_groups import wrong_group
 
 
 def gradient_causes(
