@@ -112,6 +112,7 @@ mutation: $(INSTALLED)
 catalogue: $(INSTALLED)
 	$(BIN)/python -m studies.pages.bank_figures
 	$(BIN)/python -m studies.pages
+	$(BIN)/python -m tests.pages
 	$(BIN)/python -m studies.pages.gallery
 	$(BIN)/python -m studies.pages.followed docs/index.md docs/tutorial.md docs/reading-a-race.md docs/any-program.md
 

@@ -11,6 +11,7 @@ from syncverify.backends.choice import open_backend
 from syncverify.errors import UsageError
 from syncverify.repair.diagnosis import diagnosed
 from syncverify.report.text import violation_text
+from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
@@ -21,7 +22,6 @@ from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.outer_test import is_reported, unexplained
 from syncverify.search.replayed import Replayed, replayed
-from syncverify.subjects.contract_choice import ContractChoice
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
 
 

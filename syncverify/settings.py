@@ -18,8 +18,8 @@ from syncverify import bounds
 if TYPE_CHECKING:
     from hypothesis.database import ExampleDatabase
 
-    from syncverify.search.result import Progress
-    from syncverify.subjects.contract_choice import ContractChoice
+    from syncverify.progress import Progress
+    from syncverify.scenario.contract import ContractChoice
 
 # Names of NCCL in torch; see Note [Names of NCCL] in `syncverify/sim/device/nccl_names.py`.
 NCCL_NAMES = ("nccl", "nccl2", "nccl-lazy", "nccl-legacy")
@@ -157,7 +157,7 @@ class Settings:
     beyond: bool = field(default=False, metadata=_words(
         "flag", "",
         "Observe features beyond the contract; a contract with `fail_on_wrong` always does."))
-    progress: Progress | None = field(default=None, metadata=_words(
+    progress: Progress[Any] | None = field(default=None, metadata=_words(
         "object", "", "Receives each scenario, each violation and each run for shrinking."))
     # fmt: on
 

@@ -13,13 +13,10 @@ from studies.findings import playing as findings
 from studies.mistakes import scoring as mistakes
 from studies.mutants import results as mutants
 from studies.pages import (
-    alarms_page,
     bank_page,
     cases_page,
     conformance_page,
-    feature_catalogue,
     power,
-    property_catalogue,
     tables,
     versions,
 )
@@ -30,17 +27,13 @@ from studies.timemachine import page as timemachine
 from studies.torch_tests import page as torch_tests
 
 PAGES: Final = (
-    alarms_page.PAGE,
     bank_page.PAGE,
     cases_page.PAGE,
     *conformance_page.PAGES,
-    feature_catalogue.PAGE,
     findings.PART,
     mistakes.PAGE,
     mutants.PART,
     power.PAGE,
-    property_catalogue.PAGE,
-    property_catalogue.PART,
     redteam.PAGE,
     stored_runs.PART,
     timemachine.PAGE,

@@ -1,4 +1,4 @@
-"""Tables of pages that follow from the code: causes, formats, words, and reports of others."""
+"""Tables of pages that follow from the code: causes, formats and words."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -11,7 +11,6 @@ from syncverify.report.hints import certainty
 from syncverify.scenario.feature_row import Feature, base_word
 from syncverify.scenario.feature_table import OPTIONAL, WORDS
 from syncverify.settings import REPORT_FORMATS
-from tests.syncverify.whole_step.reports.table import REPORTS
 
 _TOPICS: Final = (
     *("event", "used", "readiness", "synchronizers", "launch", "replicas", "update"),
@@ -64,22 +63,6 @@ def _variants() -> str:
     return "\n".join(table(("topic", "variant", "what it means"), rows))
 
 
-def _reports() -> str:
-    """Return the table of public reports whose mistakes a comparison of a whole step finds."""
-    rows = (
-        (
-            f"[{each.number}]({each.url})",
-            each.mistake,
-            "collectives" if each.quantity is None else each.quantity.value,
-            each.words,
-            f"`{each.name}`",
-        )
-        for each in REPORTS
-    )
-    head = "report", "mistake", "first seen in", "part of what `parity` prints", "class"
-    return "\n".join(table(head, rows))
-
-
 def _part(name: str, text: Callable[[], str]) -> Document:
     return Document("docs/training-programs.md", text, name)
 
@@ -87,7 +70,6 @@ def _part(name: str, text: Callable[[], str]) -> Document:
 PARTS: Final = (
     Document("docs/reference/causes.md", _causes, "causes"),
     Document("docs/ci.md", _formats, "formats"),
-    Document("docs/whole-step-reports.md", _reports, "reports"),
     *(_part(f"words of {topic}", partial(_words, topic)) for topic in _TOPICS),
     _part("variants", _variants),
 )

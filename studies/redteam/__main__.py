@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 from studies.harness import play_all, with_crew, with_only
-from studies.redteam.program import programs
+from studies.redteam.programs import programs
 from studies.redteam.scoring import BAD, PAGE, PROGRAMS, VERDICTS, Row, score_of
 from syncverify.command.process_exit import run_command
 from syncverify.processes.calls import Crew

@@ -1,18 +1,12 @@
-"""The programs of the red team: entries of the registry, with the verdicts that they deserve.
+"""A program of the red team: an entry of the registry, with the verdict that it deserves.
 
 A class is a program if `wrong` or `right` marks it, as `reported` marks a defect of the bank.
 """
 
-import functools
-import itertools
 import re
 from collections.abc import Callable
 from typing import Any
 
-from studies.redteam import right as right_ones
-from studies.redteam import second
-from studies.redteam import wrong as wrong_ones
-from syncverify.bugbank.catalogue import entry_among, registered
 from syncverify.bugbank.entry import Entry, Marked, marking
 from syncverify.scenario.contract import Capabilities
 from syncverify.settings import DEFAULT_RANKS
@@ -45,7 +39,7 @@ def _program(
     features = frozenset(of_contract.pop("needs", ()))
     words = re.findall("[A-Z]+[a-z0-9]*", subject.__name__)
     # The second team's programs declare their contracts, as a user's synchronizers do.
-    is_declared = subject.__module__.startswith(f"{second.__name__}.")
+    is_declared = subject.__module__.startswith(f"{__package__}.second.")
     return Entry(
         name="-".join(words).lower(),
         family=subject.__module__.rpartition(".")[2].replace("_", " "),
@@ -59,15 +53,3 @@ def _program(
         ),
         max_ranks=max_ranks,
     )
-
-
-@functools.cache
-def programs() -> tuple[Entry, ...]:
-    """List the programs: wrong ones, right ones, then those of the second team."""
-    packages = (wrong_ones, right_ones, second)
-    return tuple(itertools.chain(*(registered(package) for package in packages)))
-
-
-def program_named(name: str) -> Entry:
-    """Return the program of a name."""
-    return entry_among(programs(), name, page="docs/how-we-know.md")

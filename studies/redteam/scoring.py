@@ -8,7 +8,7 @@ from typing import Final
 import torch
 
 from studies.documents import Document, days, table
-from studies.redteam.program import program_named
+from studies.redteam.programs import program_named
 from studies.rows import RESULTS, RowFile, today
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import SyncverifyError

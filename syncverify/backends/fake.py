@@ -28,7 +28,7 @@ from typing_extensions import override
 from syncverify.backends.announcement import announce
 from syncverify.backends.faults import threads_fault
 from syncverify.backends.recording import CollectiveRecording
-from syncverify.program.late_imports import import_dynamo
+from syncverify.late_imports import import_dynamo
 from syncverify.program.rank_program import play
 from syncverify.scenario.coordinate_classes import representatives
 from syncverify.scenario.distribution import rank_tensor

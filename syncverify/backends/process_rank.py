@@ -24,13 +24,13 @@ from syncverify.errors import (
 )
 from syncverify.plain_text import message_of
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.generators import unlikely_start
-from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import missing_rank_variables
 from syncverify.program.rank_program import play
 from syncverify.program.subject_error import SubjectRaisedError, raised_by_subject
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.device.host_streams import HostStreams, host_streams
+from syncverify.sim.process_wide.generators import unlikely_start
+from syncverify.sim.process_wide.rank_variables import missing_rank_variables
+from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.turns.refusals import Refusals
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Final
 
 import torch
 
 from syncverify.backends.announcement import announce
 from syncverify.backends.failures import failures_of
-from syncverify.backends.faults import threads_fault
 from syncverify.backends.gpu_needs import refusing_what_needs_gpus
+from syncverify.backends.play import play
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
-from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.generators import unlikely_start
 from syncverify.program.graphs import cpp
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.leftovers import drop_what_is_undone
-from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import ranks_per_machine
-from syncverify.program.rank_program import play
-from syncverify.scenario.contract import Capabilities
+from syncverify.program.rank_program import play as play_rank
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.per_rank.string_hashes import own_hashes
+from syncverify.sim.process_wide.generators import unlikely_start
+from syncverify.sim.process_wide.rank_variables import ranks_per_machine
+from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.pauses import short_pauses
+from syncverify.sim.turns.scheduler import MAX_STEPS_PER_RANK
 from syncverify.subjects.subject import Subject, SubjectFactory
 from syncverify.trace.run import Fault, FaultKind, RankRun, Run
 
@@ -52,7 +51,6 @@ class SimBackend:
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
         watches_engine: bool = False,
     ) -> None:
-        import_dynamo()
         self._watches_engine = watches_engine
         self._hang_timeout_seconds = hang_timeout_seconds
         # Subjects that used no second stream so far, under any contract. With one
@@ -123,58 +121,59 @@ class SimBackend:
     ) -> Run:
         announce(scenario, decisions.planned)
         cpp.prepare(spec.use for spec in scenario.parameters)
-        machine = SimulatedMachine(
-            scenario.mesh.num_ranks,
-            decisions=decisions,
-            hang_timeout_seconds=self._hang_timeout_seconds,
-            recorders=recorders,
-            completes_in_order=subject.capabilities.is_for_nccl,
-        )
-        _prepare(machine, scenario.events, subject.capabilities)
-        results = tuple(RankRun() for _ in recorders)
-        sees_gpus = subject.capabilities.device == "cuda"
-
-        def program(rank: int) -> None:
-            with refusing_what_needs_gpus() if sees_gpus else nullcontext():
-                play(
-                    scenario,
-                    subject,
-                    rank=rank,
-                    device=torch.device("cpu"),
-                    result=results[rank],
-                    recorder=recorders[rank],
-                )
-
-        pauses = short_pauses()
-        with (
-            unlikely_start(),
-            exact_arithmetic(),
-            pauses,
-            own_hashes(subject.factory),
-            restored_settings() as before,
-        ):
-            threads, stall = machine.run(program)
-            drop_what_is_undone(results, before)
-        fault = threads_fault(threads, stall, machine.world.mismatch)
-        if fault is not None and machine.world.failures is None:
-            _refuse_waits_for_callbacks(machine, fault)
-        return Run(self.name, results, fault, was_very_long=decisions.was_very_long)
+        program = _ScenarioProgram(scenario, subject, self._hang_timeout_seconds)
+        run, _, _, machine = play(program, decisions, recorders)
+        if run.fault is not None and machine.world.failures is None:
+            _refuse_waits_for_callbacks(machine, run.fault)
+        return run
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""
 
 
-def _prepare(
-    machine: SimulatedMachine, events: Sequence[str], capabilities: Capabilities
-) -> None:
-    """Give a machine the failures of some step events, and the devices of a contract."""
-    machine.world.failures = failures_of(events)
-    per_machine = ranks_per_machine(len(machine.recorders))
-    for rank, recorder in enumerate(machine.recorders):
-        if capabilities.is_for_nccl:
-            recorder.streams.backends.default = "nccl"
-        if capabilities.device == "cuda":
-            recorder.streams.tell(torch.device("cuda", rank % per_machine))
+@dataclass(frozen=True, slots=True)
+class _ScenarioProgram:
+    """The training program of a scenario, with its subject."""
+
+    scenario: Scenario
+    subject: Subject
+    hang_timeout_seconds: float
+    max_steps_per_rank: int = MAX_STEPS_PER_RANK
+
+    @property
+    def completes_in_order(self) -> bool:
+        return self.subject.capabilities.is_for_nccl
+
+    def prepare(self, machine: SimulatedMachine) -> None:
+        machine.world.failures = failures_of(self.scenario.events)
+        per_machine = ranks_per_machine(len(machine.recorders))
+        for rank, recorder in enumerate(machine.recorders):
+            if self.completes_in_order:
+                recorder.streams.backends.default = "nccl"
+            if self._sees_gpus:
+                recorder.streams.tell(torch.device("cuda", rank % per_machine))
+
+    @contextmanager
+    def around(self, _: SimulatedMachine, results: Sequence[RankRun]) -> Iterator[None]:
+        hashes = own_hashes(self.subject.factory)
+        with unlikely_start(), short_pauses(), hashes, restored_settings() as before:
+            yield
+            drop_what_is_undone(results, before)
+
+    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> None:
+        with refusing_what_needs_gpus() if self._sees_gpus else nullcontext():
+            play_rank(
+                self.scenario,
+                self.subject,
+                rank=rank,
+                device=torch.device("cpu"),
+                result=result,
+                recorder=recorder,
+            )
+
+    @property
+    def _sees_gpus(self) -> bool:
+        return self.subject.capabilities.device == "cuda"
 
 
 # Words about a rank that may have waited for a callback in vain, by the kind of its fault.

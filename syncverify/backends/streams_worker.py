@@ -29,16 +29,10 @@ from syncverify.errors import (
     RunEndedError,
     UsageError,
 )
+from syncverify.late_imports import import_dynamo
 from syncverify.processes.wire import Wire
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.generators import unlikely_start
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.modules import provide_layers
-from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import (
-    missing_rank_variables,
-    ranks_per_machine,
-)
 from syncverify.program.rank_program import play
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.program.warnings_once import show_warnings_once
@@ -47,6 +41,12 @@ from syncverify.sim.apart.messages import Begun, RankEnded
 from syncverify.sim.apart.rank_machine import RankMachine, RankPlace, rank_machine
 from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.own_default_group import make_default_group
+from syncverify.sim.process_wide.generators import unlikely_start
+from syncverify.sim.process_wide.rank_variables import (
+    missing_rank_variables,
+    ranks_per_machine,
+)
+from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.turns.refusals import Refusals
 from syncverify.sim.turns.scheduler import interrupt_thread
 from syncverify.subjects.subject import Subject

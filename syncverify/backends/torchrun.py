@@ -38,8 +38,8 @@ from syncverify.backends.roll_call import call_roll, facts_about
 from syncverify.backends.signs_of_life import RemoteRank
 from syncverify.backends.store_gathering import StoreGathering
 from syncverify.errors import NoVerdictError, UsageError
+from syncverify.late_imports import import_dynamo
 from syncverify.processes.owner_link import Ends, listen
-from syncverify.program.late_imports import import_dynamo
 from syncverify.replay_line import replay_line
 from syncverify.scenario.scenario import Scenario
 from syncverify.settings import NCCL_NAMES

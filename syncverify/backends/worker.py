@@ -40,9 +40,9 @@ from syncverify.backends.messages import (
 from syncverify.backends.packed_subject import unpack_subject
 from syncverify.backends.process_rank import Membership, RankPart, play_rank
 from syncverify.backends.rank_status import status_of
+from syncverify.late_imports import import_dynamo
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.modules import provide_layers
 from syncverify.program.warnings_once import show_warnings_once
 from syncverify.scenario.scenario import Scenario

@@ -294,9 +294,8 @@ def _play_owned(
     record: Callable[[str, str, list[CodeLine], int], None] | None = None,
 ) -> None:
     """Play in a process of its own, and lose no verdict with that process."""
-    from syncverify.command.owner import owned
+    from syncverify.command.owner import after_imports, owned
     from syncverify.processes.forked_process import prepare
-    from syncverify.program.late_imports import after_imports
 
     has_jobs = options.get("jobs", 1) > 1
     # A second play gives a verdict, and writes nothing.
@@ -350,8 +349,7 @@ def simulate(**options: Any) -> None:
 
     PROGRAM is module:function or file.py:function.
     """
-    from syncverify.command.owner import owned
-    from syncverify.program.late_imports import after_imports
+    from syncverify.command.owner import after_imports, owned
 
     expected = _expected()
 
@@ -457,8 +455,7 @@ def parity(**options: Any) -> None:
 
     MODULE is a file or a module with build, parallelize, batch, and loss or step.
     """
-    from syncverify.command.owner import owned
-    from syncverify.program.late_imports import after_imports
+    from syncverify.command.owner import after_imports, owned
 
     expected = _expected()
 
@@ -548,8 +545,7 @@ def init(path: Path, like: str) -> None:
 @json_option("Write the table here.")
 def bank(**options: Any) -> None:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""
-    from syncverify.command.owner import owned
-    from syncverify.program.late_imports import after_imports
+    from syncverify.command.owner import after_imports, owned
 
     def play() -> None:
         from syncverify.command.bank.execution import BankOptions, execute

@@ -18,6 +18,7 @@ Note [Who owns the end of a command]
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -38,6 +39,7 @@ from syncverify.command.process_exit import (
 )
 from syncverify.command.second_play import Plays
 from syncverify.command.torchrun_job import refuse_jobs_that_start_again
+from syncverify.late_imports import quick_imports
 from syncverify.plain_text import plain
 from syncverify.processes.orphans import adopt_orphans, end_children
 from syncverify.processes.owner_link import Lost
@@ -55,6 +57,33 @@ _NUMBERS = {2: "two", 3: "three"}
 
 Record = Callable[[str, str, list[CodeLine], int], None]
 ReplayLine = Callable[[str], str]
+
+
+def after_imports(
+    play: Callable[[], None], meanwhile: Callable[[], None] | None = None
+) -> Callable[[], None]:
+    """Return a function that imports the modules of a search, and then plays.
+
+    No later collection looks at the objects of these modules, hundreds of thousands: each
+    search ends with a collection, for the lines of finalizers. The subject is not there yet.
+
+    Args:
+        play: Plays scenarios.
+        meanwhile: Called first; starts work that goes on beside the imports.
+
+    Returns:
+        The function.
+    """
+
+    def imported() -> None:
+        if meanwhile is not None:
+            meanwhile()
+        with quick_imports():
+            import syncverify.verification.reported_search  # noqa: F401  # all of a search
+        gc.freeze()
+        play()
+
+    return imported
 
 
 def owned(

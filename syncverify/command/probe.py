@@ -25,10 +25,10 @@ from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, violation_text
 from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.needed_features import with_needed_features
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.settings import (
     CONFIRMING_EXAMPLES,
     PROBED_EXAMPLES,

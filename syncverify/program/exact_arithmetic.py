@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from syncverify.program.backend_flags import changeable_flags
+from syncverify.backend_flags import changeable_flags
 
 
 class _Switch(NamedTuple):

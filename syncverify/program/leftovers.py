@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from syncverify.program.cycle_collection import no_collection_of_cycles
-from syncverify.program.generators import StepDraws
 from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.program.held_objects import holds_tensor
 from syncverify.program.local_parts import local_part
 from syncverify.program.model import LocalModel
 from syncverify.program.own_parameters import OwnParameters
-from syncverify.program.process_settings import ProcessSettings
+from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
+from syncverify.sim.process_wide.generators import StepDraws
+from syncverify.sim.process_wide.settings import ProcessSettings
 from syncverify.trace.run import Leftovers, RankRun
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine

@@ -28,10 +28,9 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject
 from syncverify.witness.witness import NoWitness, Witness
 from syncverify.witness.witness_search import OF_GRADIENTS, find_witness

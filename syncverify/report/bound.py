@@ -9,8 +9,8 @@ from typing import Any, Self
 from typing_extensions import override
 
 from syncverify.plain_text import counted
+from syncverify.scenario.schedule import COMPLETE, RANDOM, ScheduleCoverage
 from syncverify.scenario.small_scope import SmallScope
-from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
 
 
 @dataclass(frozen=True, slots=True)

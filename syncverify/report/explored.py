@@ -9,8 +9,8 @@ from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.plain_text import counted, first_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import TABLE_VERSION
+from syncverify.scenario.schedule import COMPLETE, RANDOM, ScheduleCoverage
 from syncverify.search.result import RunStatistics
-from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
 from syncverify.sim.turns.pct import DEFAULT_DEPTH
 
 _NAMED: Final = 4

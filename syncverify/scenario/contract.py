@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Final, Literal, NoReturn, Self
 
 from syncverify.errors import UsageError
@@ -306,6 +307,9 @@ def _smaller_numbers(feature: Feature) -> Iterator[str]:
         yield name
         feature = Feature.of(name)
 
+
+# A name, the path of a file, or the contract itself.
+ContractChoice = str | Path | Capabilities
 
 PLAIN_CONTRACT = Capabilities()
 EVERYTHING = Capabilities(features=ALL_OPTIONAL_TOPICS)

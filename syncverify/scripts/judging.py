@@ -9,9 +9,8 @@ from syncverify.judge.properties.any_program import judge_traced
 from syncverify.judge.remarks import Remark, remarks_on
 from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleCoverage
 from syncverify.scripts.recording import Recording
-from syncverify.search.schedules import ScheduleCoverage
 from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.simulation import Simulation
 

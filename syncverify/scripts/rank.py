@@ -12,15 +12,15 @@ import torch
 
 from syncverify.backends.faults import raised_fault
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
+from syncverify.late_imports import import_dynamo
 from syncverify.processes.wire import Wire
 from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.late_imports import import_dynamo
-from syncverify.program.rank_environment import one_machine
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.scripts.kept_warnings import warnings_kept
 from syncverify.scripts.script import RankJob, take_job
 from syncverify.sim.apart.messages import Begun, RankEnded
 from syncverify.sim.apart.rank_machine import RankMachine, rank_machine
+from syncverify.sim.process_wide.rank_variables import one_machine
 from syncverify.sim.turns.refusals import OWN_THREAD, Refusals, refusal
 from syncverify.simulation.playing import call_on_rank
 from syncverify.simulation.process_calls import calls_on_ranks

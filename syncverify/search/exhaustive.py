@@ -9,8 +9,8 @@ from typing import Final
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.scenario.small_scope import SmallScope
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.settings import DEFAULTS, Settings
 
 _MOST_CLASSES: Final = 1000  # of the schedules of one scenario

@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from syncverify.progress import Progress, SilentProgress
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.result import Progress, SilentProgress
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import explore, judge_each_scenario
 from syncverify.search.shrinking import shrink
 from syncverify.settings import Settings
@@ -49,7 +49,10 @@ class FirstMet(NamedTuple):
 
 
 def find_first(
-    subject: Subject, backend: Backend, settings: Settings, progress: Progress
+    subject: Subject,
+    backend: Backend,
+    settings: Settings,
+    progress: Progress[FoundViolation],
 ) -> FirstViolation:
     """Return the first violation of a random sequence, shrunk.
 
@@ -91,7 +94,9 @@ def _search_of(
     return drawing, Judge(subject, backend, choice, settings.random_seed)
 
 
-def _explore(drawing: Drawing, judge: Judge, progress: Progress) -> FirstMet:
+def _explore(
+    drawing: Drawing, judge: Judge, progress: Progress[FoundViolation]
+) -> FirstMet:
     met = Occurrences()
     num_examples = 0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from typing_extensions import override
@@ -13,27 +12,25 @@ from typing_extensions import override
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Identity as Identity
-from syncverify.program.generators import other_chance
 from syncverify.program.modules.layers import require_same_gradients
 from syncverify.scenario.features import refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Decision, Schedule
-from syncverify.search.budget import Budget, OutOfBudgetError, is_slow
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.isolation import shuffled_addresses
-from syncverify.search.schedules import (
-    COMPLETE,
+from syncverify.scenario.schedule import (
+    DEFAULT_SCHEDULE,
     DRAWN,
     FIRST,
-    RANDOM,
     SAME,
+    Decision,
+    Schedule,
     ScheduleChoice,
     ScheduleCoverage,
 )
+from syncverify.search.budget import Budget, OutOfBudgetError, is_slow
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.isolation import shuffled_addresses
+from syncverify.sim.process_wide.generators import other_chance
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
-from syncverify.sim.turns.exploration import Exploration
-from syncverify.sim.turns.pct import PriorityRuns
-from syncverify.sim.turns.turn_log import order_matters
+from syncverify.sim.turns.timings import OtherTimings, may_differ
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run, Traces
@@ -233,24 +230,14 @@ class Judge:
     def _explore_schedules(
         self, scenario: Scenario, first: JudgedRun
     ) -> _ExploredSchedules:
-        """Play one schedule of each class, or random ones if there are too many classes."""
-        num_ranks, max_runs = scenario.mesh.num_ranks, self.choice.max_runs
-        exploration = Exploration(num_ranks)
-        priorities = PriorityRuns(num_ranks, first.num_turns)
-        count = max_runs if self.choice.mode == "all" else 0
-        for decisions in islice(exploration.runs(), count):
+        """Play other schedules until one fails, or all of the choice were played."""
+        num_ranks, num_turns = scenario.mesh.num_ranks, first.num_turns
+        timings = OtherTimings(self.choice, num_ranks, num_turns, self.random_seed)
+        for decisions in timings:
             judged = self._judged(scenario, decisions, self._play(scenario, decisions))
             if judged.violations:
                 return _ExploredSchedules(judged, None)
-        if exploration.is_complete:
-            counts = exploration.num_classes, exploration.num_interleavings
-            return _ExploredSchedules(first, ScheduleCoverage(COMPLETE, *counts))
-        for decisions in priorities.runs(max_runs, self.random_seed):
-            judged = self._judged(scenario, decisions, self._play(scenario, decisions))
-            if judged.violations:
-                return _ExploredSchedules(judged, None)
-        chance = priorities.probability(max_runs)
-        return _ExploredSchedules(first, ScheduleCoverage(RANDOM, probability=chance))
+        return _ExploredSchedules(first, timings.coverage)
 
     def _judged(
         self,
@@ -270,7 +257,7 @@ class Judge:
             is_refused = fault is not None and not verdict.violations
             if is_refused and refuses_plain_steps(scenario, own):
                 self.listener.scenario_refused(scenario.digest())
-        turns, taken = decisions.turn_log, tuple(decisions.taken)
+        taken = tuple(decisions.taken)
         return JudgedRun(
             violations={
                 each.identity: FoundViolation(
@@ -279,9 +266,8 @@ class Judge:
                 for each in verdict.violations
             },
             decisions=taken,
-            num_turns=len(turns),
-            branches=decisions.met_question
-            or order_matters(turns, scenario.mesh.num_ranks),
+            num_turns=len(decisions.turn_log),
+            branches=may_differ(decisions, scenario.mesh.num_ranks),
             applied=verdict.applied,
             launches_per_step=_launches_per_step(
                 scenario.num_steps, [rank.trace for rank in run.ranks]

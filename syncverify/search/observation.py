@@ -24,13 +24,12 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
 from syncverify.search.budget import OUT_OF_TIME, Budget, OutOfBudgetError
 from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.result import distinct_identities
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import leave_things_out
 from syncverify.subjects.subject import Subject
 

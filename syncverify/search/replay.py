@@ -11,8 +11,10 @@ from syncverify.errors import (
     InternalError,
     ScenarioFormatError,
 )
+from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.replay_token import Reproducer, encode
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.scenario.space import Space
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Drawing
@@ -20,9 +22,8 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.replayed import judge_again
-from syncverify.search.result import Progress, SearchResult
+from syncverify.search.result import SearchResult
 from syncverify.search.saved_violations import SavedViolations
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import Subject
 
@@ -50,7 +51,11 @@ class Replay:
 
 
 def replay_saved(
-    saved: SavedViolations, backend: Backend, progress: Progress, *, max_ranks: int
+    saved: SavedViolations,
+    backend: Backend,
+    progress: Progress[FoundViolation],
+    *,
+    max_ranks: int,
 ) -> Replay:
     """Play saved violations of earlier runs, and drop those that are gone.
 
@@ -140,7 +145,7 @@ def shrink_replayed(
     results: Sequence[SearchResult],
     subject: Subject,
     backend: Backend,
-    progress: Progress,
+    progress: Progress[FoundViolation],
 ) -> SearchResult:
     """Return the result of a replay, its violations shrunk.
 

@@ -15,10 +15,10 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleChoice, ScheduleCoverage
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
-from syncverify.search.schedules import ScheduleChoice, ScheduleCoverage
 from syncverify.subjects.subject import Subject
 from syncverify.timeline.timeline import RecordKey
 from syncverify.timeline.unordered import places_of

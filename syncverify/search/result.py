@@ -1,4 +1,4 @@
-"""The progress of a search, its statistics and result, and the merged result of several."""
+"""The statistics and the result of a search, and the merged result of several."""
 
 from __future__ import annotations
 
@@ -6,55 +6,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 from syncverify.judge.consequences import other_forms
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.properties import overlap
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleCoverage
 from syncverify.scenario.size import size_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.line_probe import PlayedLines, merged_lines
 from syncverify.search.occurrences import Occurrences, ranked
-from syncverify.search.schedules import ScheduleCoverage
 from syncverify.trace.run import Run
-
-
-class Progress(Protocol):
-    """Receives the progress of a search."""
-
-    def played(self, num_examples: int, num_violations: int) -> None:
-        """Receive the numbers of scenarios and distinct violations so far.
-
-        An `EndedError` that is raised here ends the exploration.
-        """
-
-    def found(self, violation: FoundViolation) -> None:
-        """Receive a violation at the moment at which it is first met, before it is shrunk."""
-
-    def shrinking(self, identity: Identity, num_runs: int) -> None:
-        """Receive the number of runs made so far to shrink one violation."""
-
-    def shrunk(self, violation: FoundViolation) -> None:
-        """Receive a violation in the smallest scenario that shows it."""
-
-
-class SilentProgress:
-    """Progress that is not shown."""
-
-    def played(self, num_examples: int, num_violations: int) -> None:
-        """Do nothing."""
-
-    def found(self, violation: FoundViolation) -> None:
-        """Do nothing."""
-
-    def shrinking(self, identity: Identity, num_runs: int) -> None:
-        """Do nothing."""
-
-    def shrunk(self, violation: FoundViolation) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,12 @@ from hypothesis.database import ExampleDatabase, InMemoryExampleDatabase
 
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.plain_text import counted
+from syncverify.progress import Progress
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.replay_token import Reproducer, decode, encode, other_version
 from syncverify.scenario.size import size_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.search.result import Progress
 from syncverify.search.violation_folder import ViolationFolder
 from syncverify.search.violation_server import ViolationServer, is_server
 from syncverify.subjects.subject import Subject
@@ -158,7 +158,7 @@ class KeepingProgress:
     """
 
     saved: SavedViolations
-    listener: Progress | None = None
+    listener: Progress[FoundViolation] | None = None
     # The token in the store by identity: that of the first scenario until it is shrunk.
     _unshrunk: dict[Identity, str] = field(default_factory=dict)
     _shrunk: dict[Identity, FoundViolation] = field(default_factory=dict)

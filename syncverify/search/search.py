@@ -27,9 +27,10 @@ from typing import NamedTuple
 from hypothesis import Phase
 
 from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
 from syncverify.scenario.space import Space
 from syncverify.search.budget import (
     AFTER_A_HANG,
@@ -39,6 +40,7 @@ from syncverify.search.budget import (
     is_hang,
 )
 from syncverify.search.drawing import Drawing, EndedError, ScenarioSequence
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Draw, Identity, Judge, JudgedRun
 from syncverify.search.line_probe import played_lines
 from syncverify.search.missing_values import (
@@ -46,8 +48,7 @@ from syncverify.search.missing_values import (
     scenarios_of_missing_values,
 )
 from syncverify.search.occurrences import Occurrences, join_complements
-from syncverify.search.result import Progress, SearchResult, StatisticsCollector
-from syncverify.search.schedules import ScheduleChoice
+from syncverify.search.result import SearchResult, StatisticsCollector
 from syncverify.search.shrinking import shrink
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
@@ -78,7 +79,7 @@ def search(
     subject: Subject,
     backend: Backend,
     settings: Settings,
-    progress: Progress,
+    progress: Progress[FoundViolation],
     known: Collection[Identity] = (),
     elsewhere: Callable[[], tuple[SearchResult, PlacesMet]] | None = None,
 ) -> SearchResult:
@@ -155,7 +156,10 @@ def _judge_of(
 
 
 def explore(
-    judge: Judge, scenarios: ScenarioSequence, settings: Settings, progress: Progress
+    judge: Judge,
+    scenarios: ScenarioSequence,
+    settings: Settings,
+    progress: Progress[FoundViolation],
 ) -> SearchResult:
     """Play all scenarios of a sequence, with others for missing values, and shrink nothing.
 
@@ -231,7 +235,11 @@ class _Exploration:
     """
 
     def __init__(
-        self, coverage: Coverage, judge: Judge, settings: Settings, progress: Progress
+        self,
+        coverage: Coverage,
+        judge: Judge,
+        settings: Settings,
+        progress: Progress[FoundViolation],
     ) -> None:
         self.coverage = coverage
         self.met = Occurrences()

@@ -18,11 +18,13 @@ from typing import Self
 
 from syncverify.backends.packed_subject import pack_subject
 from syncverify.processes.calls import Crew, run_here
+from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.space import Space
 from syncverify.search.campaign_file import CampaignFile, DoneShards
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
-from syncverify.search.result import Progress, SearchResult
+from syncverify.search.result import SearchResult
 from syncverify.search.search import PlaceMet, PlacesMet
 from syncverify.search.shards import (
     Shard,
@@ -39,7 +41,7 @@ from syncverify.subjects.subject import Subject
 def explore_in_shards(
     subject: Subject,
     settings: Settings,
-    progress: Progress,
+    progress: Progress[FoundViolation],
     crew: Crew,
     campaign: Campaign | None,
 ) -> tuple[SearchResult, PlacesMet]:
@@ -122,7 +124,7 @@ class _Exploration:
         cls,
         subject: Subject,
         settings: Settings,
-        progress: Progress,
+        progress: Progress[FoundViolation],
         campaign: Campaign | None,
     ) -> Self:
         """Return a search, or the rest of it."""
@@ -188,7 +190,7 @@ def _new(subject: Subject, settings: Settings) -> DoneShards:
 class JointProgress:
     """The progress of all shards together, after some scenarios before."""
 
-    def __init__(self, progress: Progress, num_played: int) -> None:
+    def __init__(self, progress: Progress[FoundViolation], num_played: int) -> None:
         self._progress, self._num_played = progress, num_played
         # A shard that is played anew, as its process was lost, counts once.
         self._by_shard: dict[int, int] = {}

@@ -22,16 +22,16 @@ from syncverify.backends.choice import open_backend
 from syncverify.backends.packed_subject import unpack_subject
 from syncverify.processes.calls import is_to_stop, tell_caller
 from syncverify.program.warnings_once import show_warnings_once
+from syncverify.progress import SilentProgress
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.drawing import Drawing, EndedError, ScenarioSequence
 from syncverify.search.exhaustive import scenarios_within
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Draw, Judge
-from syncverify.search.result import SearchResult, SilentProgress
-from syncverify.search.schedules import ScheduleChoice
+from syncverify.search.result import SearchResult
 from syncverify.search.search import explore
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject

@@ -14,6 +14,7 @@ from typing import Final
 from hypothesis import Phase
 
 from syncverify.judge.properties.determinism import subject_is_deterministic
+from syncverify.progress import Progress
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
@@ -23,7 +24,6 @@ from syncverify.search.drawing import Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Draw, Identity, Judge
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.result import Progress
 from syncverify.search.scenario_parts import parts_of
 from syncverify.search.simpler_scenarios import simpler_scenarios
 
@@ -41,7 +41,7 @@ def shrink(
     judge: Judge,
     identity: Identity,
     first: FoundViolation,
-    progress: Progress,
+    progress: Progress[FoundViolation],
     met: Occurrences | None = None,
     draws: Mapping[bytes, int] | None = None,
 ) -> FoundViolation:
@@ -175,7 +175,7 @@ class _Shrinker:
 
     judge: Judge
     identity: Identity
-    progress: Progress
+    progress: Progress[FoundViolation]
     num_runs_before: int
     met: Occurrences
     least: FoundViolation

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
-from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import use_streams
 from syncverify.sim.device.torch_internals import forget_backend, keep_from_compilers
@@ -24,6 +23,7 @@ from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.sim.per_rank.state import StateOfRanks
+from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
 from syncverify.sim.rank_environment import rank_environment
 from syncverify.sim.recording.foreign_threads import (
     refusing_threads_that_communicate,

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from syncverify.program.rank_environment import RANK_VARIABLES
 from syncverify.sim.network.threaded_world import own_world
+from syncverify.sim.process_wide.rank_variables import RANK_VARIABLES
 
 _OPEN: Final[list[object]] = []
 

@@ -8,8 +8,7 @@ from typing import Any, Final
 from syncverify.judge.remarks import Remark
 from syncverify.judge.violation import Violation
 from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scenario.schedule import Schedule
-from syncverify.search.schedules import ScheduleCoverage
+from syncverify.scenario.schedule import Schedule, ScheduleCoverage
 from syncverify.trace.run import Run
 
 # A program that was put together has no path.

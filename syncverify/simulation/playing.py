@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -10,15 +11,17 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
-from syncverify.backends.faults import threads_fault
 from syncverify.backends.gpu_needs import refuse_need_of_gpu
+from syncverify.backends.play import play as play_program
 from syncverify.errors import RunEndedError, SyncverifyError
-from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.late_imports import import_dynamo
-from syncverify.program.process_settings import restored_settings
-from syncverify.program.rank_environment import device_index, num_devices, one_machine
 from syncverify.program.subject_error import SubjectRaisedError
 from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.process_wide.rank_variables import (
+    device_index,
+    num_devices,
+    one_machine,
+)
+from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.refusals import OWN_THREAD
@@ -31,7 +34,6 @@ from syncverify.trace.source_lines import NoLine
 
 # Outside of all regions.
 _ANYWHERE: Final = Moment("", 0)
-_MAX_STEPS_PER_RANK: Final = 1_000_000
 
 
 @runtime_checkable
@@ -86,43 +88,59 @@ def play(
         EnvironmentNotSupportedError: The program asks for what the machine does not simulate.
         InternalError: The machine is at fault.
     """
-    import_dynamo()
-    machine = SimulatedMachine(
-        setup.num_ranks,
-        decisions=decisions,
-        recorders=recorders or setup.recorders(),
-        hang_timeout_seconds=setup.hang_timeout_seconds,
-        max_steps_per_rank=_MAX_STEPS_PER_RANK,
-        completes_in_order=setup.device == "cuda",
+    program = _FunctionProgram(setup, [Returned()] * setup.num_ranks)
+    ended = play_program(
+        program,
+        decisions or Decisions(),
+        recorders or setup.recorders(),
+        is_prompt=is_prompt,
         passes_stalls=passes_stalls,
     )
-    machine.world.is_prompt = is_prompt
-    machine.scheduler.refusals.instead = OWN_THREAD  # no backend of processes plays it
-    returned = [Returned() for _ in range(setup.num_ranks)]
-    for rank, recorder in enumerate(machine.recorders):
-        recorder.moment = _ANYWHERE
-        if setup.device == "cuda":
-            _tell_cuda(recorder, rank, setup.num_ranks)
-        else:
-            recorder.streams.backends.tell("gloo")
-
-    def on_rank(rank: int) -> None:
-        returned[rank] = call_on_rank(setup, rank, machine.recorders[rank])
-
-    # Compiled code runs as it is written: the recorder sees no operator within a kernel.
-    is_eager = torch.compiler.set_stance("force_eager")
-    calls = calls_on_ranks(machine.scheduler)
-    with exact_arithmetic(), restored_settings(), one_machine(), is_eager, calls:
-        threads, stall = machine.run(on_rank)
-    fault = threads_fault(threads, stall, machine.world.mismatch)
-    ranks = tuple(RankRun(trace=recorder.trace) for recorder in machine.recorders)
     return Played(
-        Run("sim", ranks, fault),
-        tuple(each.result for each in returned),
-        tuple(each.values for each in returned),
-        stall,
-        all(thread.error is None for thread in threads),
+        ended.run,
+        tuple(each.result for each in program.returned),
+        tuple(each.values for each in program.returned),
+        ended.stall,
+        ended.is_whole,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _FunctionProgram:
+    """Any function of a rank, and what it returned on each."""
+
+    setup: SimulatedProgram
+    returned: list[Returned]
+    max_steps_per_rank: int = 1_000_000
+
+    @property
+    def hang_timeout_seconds(self) -> float:
+        return self.setup.hang_timeout_seconds
+
+    @property
+    def completes_in_order(self) -> bool:
+        return self.setup.device == "cuda"
+
+    def prepare(self, machine: SimulatedMachine) -> None:
+        # No backend of processes plays it.
+        machine.scheduler.refusals.instead = OWN_THREAD
+        for rank, recorder in enumerate(machine.recorders):
+            recorder.moment = _ANYWHERE
+            if self.setup.device == "cuda":
+                _tell_cuda(recorder, rank, self.setup.num_ranks)
+            else:
+                recorder.streams.backends.tell("gloo")
+
+    @contextmanager
+    def around(self, machine: SimulatedMachine, _: Sequence[RankRun]) -> Iterator[None]:
+        # Compiled code runs as it is written: the recorder sees no operator within a kernel.
+        is_eager = torch.compiler.set_stance("force_eager")
+        calls = calls_on_ranks(machine.scheduler)
+        with restored_settings(), one_machine(), is_eager, calls:
+            yield
+
+    def on_rank(self, rank: int, recorder: RankRecorder, _: RankRun) -> None:
+        self.returned[rank] = call_on_rank(self.setup, rank, recorder)
 
 
 def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Final
 
 from syncverify.errors import EnvironmentNotSupportedError
@@ -12,20 +11,17 @@ from syncverify.judge.properties.any_program import judge_traced
 from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Violation
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.search.schedules import (
-    COMPLETE,
+from syncverify.scenario.schedule import (
+    DEFAULT_SCHEDULE,
     FIRST,
-    RANDOM,
     SAME,
+    Schedule,
     ScheduleChoice,
     ScheduleCoverage,
 )
 from syncverify.settings import PROGRAM_HANG_TIMEOUT_SECONDS
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
-from syncverify.sim.turns.exploration import Exploration
-from syncverify.sim.turns.pct import PriorityRuns
-from syncverify.sim.turns.turn_log import order_matters
+from syncverify.sim.turns.timings import OtherTimings, may_differ
 from syncverify.simulation.harm import harm_of
 from syncverify.simulation.host_waits import refuse_unknown_stall
 from syncverify.simulation.outcome import FoundInProgram
@@ -192,26 +188,16 @@ class _Plays:
         self, choice: ScheduleChoice, first: Decisions
     ) -> Generator[Simulation, None, ScheduleCoverage]:
         """Play all other schedules of a choice, and return the part of all that was played."""
-        turns, num_ranks = first.turn_log, self.setup.num_ranks
-        if not (first.met_question or order_matters(turns, num_ranks)):
+        num_ranks, num_turns = self.setup.num_ranks, len(first.turn_log)
+        if not may_differ(first, num_ranks):
             return ScheduleCoverage(SAME)
         if choice.mode == "default":
             return ScheduleCoverage(FIRST)
-        if choice.mode == "all":
-            exploration = Exploration(num_ranks)
-            for decisions in islice(exploration.runs(), choice.max_runs):
-                self._play(decisions)
-                yield self._known()
-            if exploration.is_complete:
-                counted = exploration.num_classes, exploration.num_interleavings
-                return ScheduleCoverage(COMPLETE, *counted)
-        num_runs = 1 if choice.mode == "drawn" else choice.max_runs
-        priorities = PriorityRuns(num_ranks, len(turns))
-        for decisions in priorities.runs(num_runs, self.unplayed.seed):
+        timings = OtherTimings(choice, num_ranks, num_turns, self.unplayed.seed)
+        for decisions in timings:
             self._play(decisions)
             yield self._known()
-        chance = priorities.probability(num_runs)
-        return ScheduleCoverage(RANDOM, probability=chance)
+        return timings.coverage or _SO_FAR
 
     def _play(self, decisions: Decisions) -> None:
         played = play(self.setup, decisions)

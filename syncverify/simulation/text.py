@@ -20,7 +20,7 @@ from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.hints import hint_of
 from syncverify.report.witness import numbers_text
 from syncverify.scenario.replay_token import encode
-from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME
+from syncverify.scenario.schedule import COMPLETE, FIRST, RANDOM, SAME
 from syncverify.simulation.outcome import FoundInProgram, Outcome
 from syncverify.trace.source_lines import CodeLine, with_code
 

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import Capabilities, ContractChoice
 from syncverify.scenario.contract_file import contract_of, read_contract
 from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS
 from syncverify.subjects.project_file import project_file
-
-# A name, the path of a file, or the contract itself.
-ContractChoice = str | Path | Capabilities
 
 # Contracts that name features alone: all else stays as the subject has it.
 _OF_FEATURES: Final = {"plain": frozenset[str](), "everything": ALL_OPTIONAL_TOPICS}

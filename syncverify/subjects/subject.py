@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from syncverify.errors import SubjectError, SyncverifyError, UsageError
 from syncverify.plain_text import kind_of, message_of
-from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities
+from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities, ContractChoice
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.names import check_names
 from syncverify.subjects.built_in import BUILT_INS
 from syncverify.subjects.contract_choice import (
-    ContractChoice,
     built_in_contract,
     chosen_contract,
     contract_of_project,

@@ -25,6 +25,7 @@ from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report
 from syncverify.report.text import violation_text
+from syncverify.scenario.schedule import ScheduleChoice, num_scenarios_by_extent
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
@@ -54,7 +55,6 @@ from syncverify.search.saved_violations import (
     SavedViolations,
     open_database,
 )
-from syncverify.search.schedules import ScheduleChoice, num_scenarios_by_extent
 from syncverify.search.search import search
 from syncverify.search.sharded_search import campaign_of, explore_in_shards
 from syncverify.settings import (

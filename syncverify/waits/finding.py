@@ -30,8 +30,8 @@ from syncverify.judge.ordering.kept_references import KIND as REFERENCE
 from syncverify.processes.calls import run_in_processes
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import Subject
 from syncverify.trace.source_lines import code_of_line
 from syncverify.trace.sync_points import SyncPoint

@@ -20,10 +20,14 @@ from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.processes.owner_link import Lost
 from syncverify.scenario.replay_token import renamed
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import (
+    DEFAULT_SCHEDULE,
+    RANDOM,
+    ScheduleChoice,
+    ScheduleCoverage,
+)
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
-from syncverify.search.schedules import RANDOM, ScheduleChoice, ScheduleCoverage
 from syncverify.sim.device.ignored_calls import ignoring
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Fault, Run

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import singledispatch
 
-from syncverify.plain_text import named
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     AddedBias,
     Clamped,
     CopiesRoundedApart,
@@ -38,9 +37,10 @@ from syncverify.whole_step.causes import (
     Unexplained,
     Weighted,
 )
+from syncverify.judge.whole_step.values import Quantity
+from syncverify.plain_text import named
 from syncverify.whole_step.grouped_names import some_names
 from syncverify.whole_step.printed import printed
-from syncverify.whole_step.values import Quantity
 
 _LISTED = "compare the listed values with those of one rank"
 # The part of a checkpoint that has each kind of value.

@@ -20,8 +20,7 @@ from typing import Final
 
 import torch
 
-from syncverify.simulation.program import Device
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     NormOf,
     NormOfOneRank,
     NormWithout,
@@ -32,21 +31,22 @@ from syncverify.whole_step.causes import (
     StepMistake,
     Unexplained,
 )
-from syncverify.whole_step.clip_causes import coefficient_of
-from syncverify.whole_step.closed_norms import KnownNorm
+from syncverify.judge.whole_step.clip_causes import coefficient_of
+from syncverify.judge.whole_step.closed_norms import KnownNorm
+from syncverify.judge.whole_step.differences import ComparedValue, OneRank
+from syncverify.judge.whole_step.factors import rounded
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.gradient_causes import grouped
+from syncverify.judge.whole_step.values import Quantity
+from syncverify.simulation.program import Device
 from syncverify.whole_step.constant_play import (
     ConstantPlay,
     constant_play,
     factors_between,
 )
 from syncverify.whole_step.data import AllOnes
-from syncverify.whole_step.differences import ComparedValue, OneRank
-from syncverify.whole_step.factors import rounded
-from syncverify.whole_step.findings import WrongQuantity
-from syncverify.whole_step.gradient_causes import grouped
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity
 
 # Gradients so small that no usual bound clips their norm, even times the scale of a loss.
 _SMALL: Final = AllOnes(2.0**-40)

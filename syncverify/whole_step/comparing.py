@@ -5,34 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from syncverify.simulation.program import Device
-from syncverify.whole_step.batches import num_rows
-from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.differences import ComparedValue, OneRank, compared
-from syncverify.whole_step.findings import WrongQuantity, findings
-from syncverify.whole_step.gathered_late import gathered_late
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.lower_dtypes import (
-    check_judged,
-    reference_in_lower_dtypes,
-)
-from syncverify.whole_step.mesh_play import MeshPlay
-from syncverify.whole_step.outcome import LayoutPlay, worst_errors
-from syncverify.whole_step.plain_checks import check_plain
-from syncverify.whole_step.playing import play_on
-from syncverify.whole_step.read_elsewhere import read_elsewhere
-from syncverify.whole_step.replicas import copies_apart
-from syncverify.whole_step.rounding import roundings_of
-from syncverify.whole_step.training import Training
-from syncverify.whole_step.unreached_clip import unreached_clip
-from syncverify.whole_step.unread import left_steps, unread
-from syncverify.whole_step.value_checks import check_batches, check_values
-from syncverify.whole_step.values import (
+from syncverify.judge.whole_step.batches import num_rows
+from syncverify.judge.whole_step.differences import ComparedValue, OneRank, compared
+from syncverify.judge.whole_step.findings import WrongQuantity, findings
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.read_elsewhere import read_elsewhere
+from syncverify.judge.whole_step.replicas import copies_apart
+from syncverify.judge.whole_step.rounding import roundings_of
+from syncverify.judge.whole_step.unread import left_steps, unread
+from syncverify.judge.whole_step.values import (
     Quantity,
     RankValues,
     StepValues,
     parameter_of,
 )
+from syncverify.simulation.program import Device
+from syncverify.whole_step.data import NotFinite
+from syncverify.whole_step.gathered_late import gathered_late
+from syncverify.whole_step.lower_dtypes import (
+    check_judged,
+    reference_in_lower_dtypes,
+)
+from syncverify.whole_step.outcome import LayoutPlay, worst_errors
+from syncverify.whole_step.plain_checks import check_plain
+from syncverify.whole_step.playing import beside, play_on
+from syncverify.whole_step.training import Training
+from syncverify.whole_step.unreached_clip import unreached_clip
+from syncverify.whole_step.value_checks import check_batches, check_values
 
 
 def compare(
@@ -80,7 +79,7 @@ def compare(
     if not _is_tried(training, ranks):
         return replace(played, is_tried=False)
     values, reference = _compared(training, layout, ranks, reference, device)
-    play = MeshPlay(training, layout, ranks, reference, device)
+    play = beside(training, layout, ranks, reference, device)
     apart = [each for each in values if training.loss is None and is_apart(each)]
     values = [each for each in values if not any(each is other for other in apart)]
     ignored = [*unread(values, ranks), *left_steps(values)]

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from syncverify.judge.whole_step.closed_norms import KnownNorm
+from syncverify.judge.whole_step.differences import OneRank
+from syncverify.judge.whole_step.factors import RELATIVE
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.simulation.program import Device
-from syncverify.whole_step.closed_norms import KnownNorm
 from syncverify.whole_step.data import AllOnes
-from syncverify.whole_step.differences import OneRank
-from syncverify.whole_step.factors import RELATIVE
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.mesh_play import MeshPlay
-from syncverify.whole_step.playing import play_on
+from syncverify.whole_step.playing import beside, play_on
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity, RankValues
 
 # As a multiple of the unit roundoff: norms of right steps differ by far less.
 _ROUNDINGS = 64.0
@@ -27,22 +27,24 @@ class ConstantPlay:
     """A step on a mesh, with gradients of one number each.
 
     Attributes:
+        training: The training with these numbers.
         play: The play; its reference has different gradients.
         numbers: The numbers that were put into gradients.
     """
 
+    training: Training
     play: MeshPlay
     numbers: AllOnes
 
     @property
     def relative(self) -> float:
         """Relative difference of a norm that counts as rounding."""
-        return max(RELATIVE, _ROUNDINGS * torch.finfo(self.play.training.dtype).eps)
+        return max(RELATIVE, _ROUNDINGS * torch.finfo(self.training.dtype).eps)
 
     @property
     def num_steps(self) -> int:
         """Number of steps."""
-        return self.play.training.num_steps
+        return self.training.num_steps
 
     @property
     def norms(self) -> dict[int, float]:
@@ -140,7 +142,8 @@ def constant_play(
     ]
     if len(ranks) < layout.num_ranks:
         return None
-    return ConstantPlay(MeshPlay(setup, layout, ranks, reference, device), numbers)
+    played = beside(setup, layout, ranks, reference, device)
+    return ConstantPlay(setup, played, numbers)
 
 
 def factors_between(

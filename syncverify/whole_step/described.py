@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from syncverify.errors import UsageError
+from syncverify.judge.whole_step.layout import Layout, all_layouts
 from syncverify.simulation.program import Device
 from syncverify.whole_step.data_words import (
     LOCAL_OVERFLOW,
@@ -18,7 +19,6 @@ from syncverify.whole_step.data_words import (
     PADDING,
     UNEQUAL_TOKENS,
 )
-from syncverify.whole_step.layout import Layout, all_layouts
 from syncverify.whole_step.training import Training
 
 _NEEDED: Final = ("build", "parallelize", "batch")

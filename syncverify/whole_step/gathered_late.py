@@ -13,8 +13,8 @@ from dataclasses import replace
 import torch
 
 from syncverify.errors import UsageError
+from syncverify.judge.whole_step.values import Quantity, RankValues, StepValues
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity, RankValues, StepValues
 
 _Tensors = dict[str, torch.Tensor | None]
 

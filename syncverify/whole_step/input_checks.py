@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from syncverify.calling import call
 from syncverify.errors import UsageError
-from syncverify.program.generators import seed_torch
-from syncverify.whole_step.batches import micro_batches, rank_part
-from syncverify.whole_step.calling import call
-from syncverify.whole_step.layout import Layout
+from syncverify.judge.whole_step.batches import micro_batches, rank_part
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.sim.process_wide.generators import seed_torch
 from syncverify.whole_step.training import Training
 
 # Copies of each parameter on a rank: itself, its gradient, and two of an optimizer.

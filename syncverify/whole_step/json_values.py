@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.scenario.replay_token import encode
 from syncverify.simulation.text import remark
-from syncverify.whole_step.differences import ComparedValue
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.shown import ShownPart, shown_part
 from syncverify.whole_step.text import change, headline, line_of, said

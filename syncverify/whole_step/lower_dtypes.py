@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Final
 
 from syncverify.errors import UsageError
+from syncverify.judge.whole_step.differences import ComparedValue, OneRank
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.lower_noise import pairs_of_noises
+from syncverify.judge.whole_step.rounding import Roundings
+from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.simulation.program import Device
-from syncverify.whole_step.differences import ComparedValue, OneRank
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.lower_noise import pairs_of_noises
 from syncverify.whole_step.playing import lower_reference, reference_of
-from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity, RankValues
 
 # Quantities in which a mistake of a factor of 2 shows first.
 _TELLING: Final = (

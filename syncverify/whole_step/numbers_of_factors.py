@@ -16,12 +16,12 @@ from itertools import chain, combinations
 from typing import Final
 
 from syncverify.errors import UsageError
+from syncverify.judge.whole_step.causes import Scaled
+from syncverify.judge.whole_step.factors import RELATIVE
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout
 from syncverify.simulation.program import Device
-from syncverify.whole_step.causes import Scaled
 from syncverify.whole_step.comparing import compare
-from syncverify.whole_step.factors import RELATIVE
-from syncverify.whole_step.findings import WrongQuantity
-from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import LayoutPlay
 from syncverify.whole_step.playing import reference_of
 from syncverify.whole_step.shrinking import Smaller

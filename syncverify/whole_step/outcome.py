@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syncverify.judge.remarks import Remark
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.rounding import Roundings
+from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.findings import WrongQuantity
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.rounding import Roundings
 from syncverify.whole_step.training import Beside, Variation
 from syncverify.whole_step.unreached_clip import UnreachedClip
-from syncverify.whole_step.values import Quantity, RankValues
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import permutations
 from typing import NamedTuple
 
+from syncverify.judge.whole_step.differences import OneRank, compared
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.one_rank import as_one_rank
+from syncverify.judge.whole_step.values import RankValues
 from syncverify.whole_step.comparing import is_apart
-from syncverify.whole_step.differences import OneRank, compared
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.one_rank import as_one_rank
 from syncverify.whole_step.outcome import LayoutPlay
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import RankValues
 
 
 class PlayedLayout(NamedTuple):

@@ -12,18 +12,19 @@ from typing_extensions import override
 from syncverify.errors import UsageError
 from syncverify.judge.properties.unwritten import memory_is_written_before_it_is_read
 from syncverify.judge.traced import launches_of
+from syncverify.judge.whole_step.causes import Scaled
+from syncverify.judge.whole_step.differences import OneRank
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.simulation.program import Device
 from syncverify.trace.source_lines import SourceLine
-from syncverify.whole_step.causes import Scaled
 from syncverify.whole_step.closed_form import closed_form
 from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
 from syncverify.whole_step.data_words import ALL_ONES
 from syncverify.whole_step.described import Described, layouts_of, numbers_of
-from syncverify.whole_step.differences import OneRank
-from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.json_values import json_of
-from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.numbers_of_factors import with_its_number
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.outvoted import outvoting
@@ -37,15 +38,7 @@ from syncverify.whole_step.repeating import check_same_again
 from syncverify.whole_step.resuming import resumed_plays
 from syncverify.whole_step.shrinking import shrunk
 from syncverify.whole_step.text import text_of
-from syncverify.whole_step.training import (
-    Beside,
-    Function,
-    Own,
-    Split,
-    Training,
-    adamw,
-)
-from syncverify.whole_step.values import Quantity, RankValues
+from syncverify.whole_step.training import Beside, Function, Split, Training, adamw
 
 # Axes and sizes of meshes, one or several, or a number of ranks.
 Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]

@@ -8,10 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from syncverify.judge.traced import shared_launches
-from syncverify.trace.run import Run
-from syncverify.trace.source_files import is_torch_line
-from syncverify.trace.source_lines import SourceLine, lines_among, shown_path
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     CopiesRoundedApart,
     NormOf,
     NotUpdated,
@@ -23,10 +20,13 @@ from syncverify.whole_step.causes import (
     TermsWeighted,
     Weighted,
 )
-from syncverify.whole_step.findings import WrongQuantity
-from syncverify.whole_step.layout import Layout
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.values import Quantity
+from syncverify.trace.run import Run
+from syncverify.trace.source_files import is_torch_line
+from syncverify.trace.source_lines import SourceLine, lines_among, shown_path
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity
 
 _MAX_COLLECTIVES: Final = 2
 _OF_LOADING: Final = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from syncverify.errors import UsageError
-from syncverify.whole_step.causes import Clamped, OtherOption
-from syncverify.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.causes import Clamped, OtherOption
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.values import RankValues, parameter_of
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import RankValues, parameter_of
 
 
 def check_plain(

@@ -5,36 +5,37 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import torch
 
+from syncverify.calling import takes
 from syncverify.errors import UsageError
+from syncverify.judge.whole_step.differences import OneRank
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.lower_noise import LowerNoise, pairs_of_noises
+from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.noise import PAIR_OF_NOISES, NoiseOfSteps
+from syncverify.judge.whole_step.one_rank import as_one_rank
+from syncverify.judge.whole_step.rounding import Roundings
+from syncverify.judge.whole_step.shards import fill
+from syncverify.judge.whole_step.values import RankValues
 from syncverify.plain_text import in_one_line
 from syncverify.report.evidence import titled_events
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate, simulate_for_values
 from syncverify.simulation.simulation import Simulation
-from syncverify.whole_step.batches import is_same_batch
 from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.differences import OneRank
 from syncverify.whole_step.gathered_late import gathered_late
 from syncverify.whole_step.input_checks import (
     check_same_on_ranks,
     check_training,
     digests_of,
 )
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.lower_noise import LowerNoise, pairs_of_noises
-from syncverify.whole_step.noise import PAIR_OF_NOISES, NoiseOfSteps
-from syncverify.whole_step.one_rank import as_one_rank
-from syncverify.whole_step.rounding import Roundings
-from syncverify.whole_step.shards import fill
 from syncverify.whole_step.steps import (
-    PlainGradients,
     optimizer_steps,
     plain_gradients,
     train_on_mesh,
@@ -42,7 +43,6 @@ from syncverify.whole_step.steps import (
 )
 from syncverify.whole_step.training import Beside, Training
 from syncverify.whole_step.value_checks import check_draws
-from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.watching import watched_clipping
 
 _T = TypeVar("_T")
@@ -282,37 +282,34 @@ def lower_reference(
     return _in_float64(training, device, skips, noises, roundings)
 
 
-def gradients_of(
+def beside(
     training: Training,
-    parts: Sequence[Any],
-    step: int,
-    start: NamedTensors,
+    layout: Layout,
+    ranks: Sequence[RankValues],
+    reference: OneRank,
     device: Device,
-) -> PlainGradients:
-    """Return the gradients of parts of a batch on one rank, from given parameters."""
-    return _alone(lambda: plain_gradients(training, parts, step, start), device)
-
-
-def optimized(
-    training: Training, values: RankValues, device: Device
-) -> list[Mapping[Quantity, NamedTensors]]:
-    """Return the values that the optimizer makes of the gradients of a rank."""
-    return _alone(lambda: optimizer_steps(training, values), device)
-
-
-def different_parts(
-    ranks: Sequence[RankValues], step: int
-) -> tuple[list[Any], list[int]]:
-    """Return the different parts of a step's batch, and the index of each rank's part."""
-    parts, indices = list[Any](), list[int]()
-    for each in ranks:
-        part = each.batches[step]
-        same = (i for i, other in enumerate(parts) if is_same_batch(part, other))
-        index = next(same, len(parts))
-        if index == len(parts):
-            parts.append(part)
-        indices.append(index)
-    return parts, indices
+) -> MeshPlay:
+    """Return values of a training on a mesh, beside those of one rank."""
+    plain = replace(training, computed_in=reference.computed_in)
+    step = training.step
+    return MeshPlay(
+        layout,
+        ranks,
+        reference,
+        own=training.own,
+        clip=training.clip,
+        num_micro_batches=training.num_micro_batches,
+        has_loss=training.loss is not None,
+        leaves_schedule=not (
+            training.schedule is None or step is None or takes(step, "schedule")
+        ),
+        gradients_of=lambda *given: _alone(
+            lambda: plain_gradients(plain, *given), device
+        ),
+        optimized=lambda values: _alone(
+            lambda: optimizer_steps(training, values), device
+        ),
+    )
 
 
 def _alone(function: Callable[[], _T], device: Device) -> _T:

@@ -13,9 +13,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map
 
+from syncverify.judge.whole_step.differences import own_axes
+from syncverify.judge.whole_step.layout import Own
 from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.differences import own_axes
-from syncverify.whole_step.training import Own
 
 
 class Poisoned(Protocol):

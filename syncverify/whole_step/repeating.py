@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from syncverify.errors import UsageError
+from syncverify.judge.whole_step.values import NamedTensors, RankValues
 from syncverify.simulation.program import Device
 from syncverify.whole_step.outcome import LayoutPlay
 from syncverify.whole_step.playing import play_on
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import NamedTensors, RankValues
 
 
 def check_same_again(training: Training, played: LayoutPlay, device: Device) -> None:

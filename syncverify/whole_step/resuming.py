@@ -15,38 +15,38 @@ from typing import Final
 import torch
 
 from syncverify.errors import UsageError
-from syncverify.simulation.program import Device
-from syncverify.simulation.simulate import simulate
-from syncverify.whole_step.causes import NotContinued, StepMistake
-from syncverify.whole_step.differences import (
+from syncverify.judge.whole_step.causes import NotContinued, StepMistake
+from syncverify.judge.whole_step.differences import (
     ComparedValue,
     OneRank,
     compared,
     left_to_others,
     piece,
 )
-from syncverify.whole_step.findings import WrongQuantity
-from syncverify.whole_step.gradient_causes import grouped
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.loading_causes import loading_cause
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.gradient_causes import grouped
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.loading_causes import loading_cause
+from syncverify.judge.whole_step.read_elsewhere import is_read_elsewhere
+from syncverify.judge.whole_step.shards import fill
+from syncverify.judge.whole_step.unread import unread
+from syncverify.judge.whole_step.values import (
+    NamedTensors,
+    Quantity,
+    RankValues,
+    parameter_of,
+)
+from syncverify.simulation.program import Device
+from syncverify.simulation.simulate import simulate
 from syncverify.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.whole_step.playing import watched
-from syncverify.whole_step.read_elsewhere import is_read_elsewhere
 from syncverify.whole_step.saved_steps import (
     LoadedValues,
     load_and_train,
     num_before,
     train_and_save,
 )
-from syncverify.whole_step.shards import fill
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.unread import unread
-from syncverify.whole_step.values import (
-    NamedTensors,
-    Quantity,
-    RankValues,
-    parameter_of,
-)
 
 # Each loaded quantity, and the quantity of the step before that it has to be.
 _LOADED: Final = {

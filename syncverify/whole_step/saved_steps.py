@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
-from syncverify.whole_step.calling import call
+from syncverify.calling import call
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.values import NamedTensors, Quantity, RankValues
 from syncverify.whole_step.checkpoint import load_distributed, save_distributed
-from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.steps import (
     Wired,
     held_values,
@@ -17,7 +18,6 @@ from syncverify.whole_step.steps import (
     wired_on,
 )
 from syncverify.whole_step.training import Function, Training
-from syncverify.whole_step.values import NamedTensors, Quantity, RankValues
 
 HeldValues = dict[Quantity, NamedTensors]
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from syncverify.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.whole_step.printed import FEWEST_DIGITS, MOST_DIGITS
 
 _NUM_SHOWN: Final = 3

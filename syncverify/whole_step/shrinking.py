@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.simulation.program import Device
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     CopiesRoundedApart,
     LacksSum,
     NormOf,
@@ -17,9 +16,10 @@ from syncverify.whole_step.causes import (
     ReducedOver,
     StepMistake,
 )
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.simulation.program import Device
 from syncverify.whole_step.comparing import compare
-from syncverify.whole_step.findings import WrongQuantity
-from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.outcome import LayoutPlay
 from syncverify.whole_step.playing import reference_of
 from syncverify.whole_step.training import Training

@@ -15,26 +15,32 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_map
 
+from syncverify.calling import call
 from syncverify.errors import UsageError
-from syncverify.program.generators import seed_torch
+from syncverify.judge.whole_step.batches import copy_of, micro_batches, rank_part
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.mesh_play import PlainGradients
+from syncverify.judge.whole_step.noise import NoiseOfSteps
+from syncverify.judge.whole_step.rounding import LoweredDtypes
+from syncverify.judge.whole_step.shards import KeptParts, whole
+from syncverify.judge.whole_step.values import (
+    NamedTensors,
+    Quantity,
+    RankValues,
+    StepValues,
+)
+from syncverify.sim.process_wide.generators import seed_torch
 from syncverify.trace.dispatch_modes import without_dispatch_modes
-from syncverify.whole_step.batches import copy_of, micro_batches, rank_part
-from syncverify.whole_step.calling import call
 from syncverify.whole_step.clipping import clip_over_meshes
 from syncverify.whole_step.constant_gradients import constant_gradients
 from syncverify.whole_step.data import AllOnes, NotFinite
-from syncverify.whole_step.layout import Layout
-from syncverify.whole_step.noise import NoiseOfSteps
 from syncverify.whole_step.poison import (
     InfiniteLoss,
     Poison,
     Poisoned,
     is_last_shard,
 )
-from syncverify.whole_step.rounding import LoweredDtypes
-from syncverify.whole_step.shards import KeptParts, whole
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import NamedTensors, Quantity, RankValues, StepValues
 from syncverify.whole_step.watching import StepWatch, options_of
 from syncverify.whole_step.wholes import (
     axes_of,
@@ -184,19 +190,6 @@ def train_plainly(
 
 def _mode(noise: NoiseOfSteps | None, step: int) -> AbstractContextManager[object]:
     return nullcontext() if noise is None else noise.mode(step)
-
-
-@dataclass(frozen=True, slots=True)
-class PlainGradients:
-    """Gradients on one rank, by name.
-
-    Attributes:
-        parts: Gradients of the loss, for each part of a batch.
-        terms: Gradients of each term of the loss of the whole batch, where there are several.
-    """
-
-    parts: list[dict[str, torch.Tensor]]
-    terms: dict[str, dict[str, torch.Tensor]]
 
 
 def plain_gradients(

@@ -7,21 +7,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from syncverify.judge.whole_step.causes import CopiesRoundedApart
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.rounding import dtype_names
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
 from syncverify.scenario.replay_token import encode
 from syncverify.simulation.text import remark
 from syncverify.whole_step.cause_words import words_of
-from syncverify.whole_step.causes import CopiesRoundedApart
 from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
-from syncverify.whole_step.findings import WrongQuantity
 from syncverify.whole_step.grouped_names import grouped_names, some_names
 from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
 from syncverify.whole_step.printed import printed
-from syncverify.whole_step.rounding import dtype_names
 from syncverify.whole_step.shown import shown_part, shown_ranks
 from syncverify.whole_step.training import Beside, Variation
-from syncverify.whole_step.values import Quantity
 
 _SMALLEST_PERCENT, _WHOLE_PERCENTS = 0.001, 0.1
 # Groups of names in the first line of a mistake.

@@ -11,19 +11,16 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from syncverify.calling import call
 from syncverify.errors import UsageError
-from syncverify.program.generators import seed_torch
-from syncverify.whole_step.calling import call
-from syncverify.whole_step.layout import Layout
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.sim.process_wide.generators import seed_torch
 from syncverify.whole_step.watching import watch_bases
 
 Function = Callable[..., Any]
 # Axis to the dimension of the batch that is split over it, axes that split its rows, or a function
 # of batch and mesh.
 Split = Mapping[str, int] | Sequence[str] | Function
-# Pattern of names to axis and dimension, or a function that takes `name`, `whole` (the tensor),
-# `coordinate` (a rank's place on each axis) and `sizes` (of the axes), and returns the rank's part.
-Own = Mapping[str, Mapping[str, int]] | Function
 
 
 _FUNCTIONS: Final = (

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from syncverify.judge.whole_step.values import Quantity, RankValues, StepValues
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity, RankValues, StepValues
 
 
 @dataclass(frozen=True, slots=True)

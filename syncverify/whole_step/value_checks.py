@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from syncverify.errors import UsageError
-from syncverify.whole_step.batches import is_same_batch, rank_part
+from syncverify.judge.whole_step.batches import is_same_batch, rank_part
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.training import Training
-from syncverify.whole_step.values import Quantity, RankValues
 
 
 def check_values(

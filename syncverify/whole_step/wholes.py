@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
 
-from syncverify.whole_step.shards import splits
-from syncverify.whole_step.values import StateName
+from syncverify.judge.whole_step.shards import splits
+from syncverify.judge.whole_step.values import StateName
 
 # Prefixes that wrappers put into the names of parameters.
 _WRAPPERS: Final = ("_orig_mod.", "_checkpoint_wrapped_module.", "module.")

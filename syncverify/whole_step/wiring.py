@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils._pytree import tree_leaves
 
+from syncverify.calling import call
 from syncverify.errors import UsageError
-from syncverify.whole_step.calling import call
 from syncverify.whole_step.training import Training
 
 

@@ -7,7 +7,7 @@ import pytest
 from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
 
 from examples import parity_gpt
-from syncverify.whole_step.causes import LacksSum
+from syncverify.judge.whole_step.causes import LacksSum
 from syncverify.whole_step.described import described
 from syncverify.whole_step.parity import comparisons
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from studies.bank_rows import BANK
-from studies.pages.feature_catalogue import rows
-from studies.pages.property_catalogue import parts
 from syncverify.bugbank.catalogue import entries
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.property import Property
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
+from tests.pages.feature_catalogue import rows
+from tests.pages.property_catalogue import parts
 from tests.quality.planted.graph_words import NOT_SHOWN
 
 PAGE = Path(__file__).parents[2] / "docs" / "training-programs.md"

@@ -6,8 +6,11 @@ import pytest
 
 from studies import documents
 from studies.documents import Document, table, with_part
-from studies.pages.__main__ import PAGES
+from studies.pages import __main__ as of_studies
 from syncverify.errors import UsageError
+from tests.pages import __main__ as of_tests
+
+PAGES = (*of_studies.PAGES, *of_tests.PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.path} {page.part}")

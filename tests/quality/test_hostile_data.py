@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import UsageError
+from syncverify.progress import SilentProgress
 from syncverify.scenario import feature_table
 from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.replay_token import _pack, decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
 from syncverify.search.replay import replay_saved
-from syncverify.search.result import SilentProgress
 from syncverify.search.saved_violations import SavedViolations, open_database
 from syncverify.subjects.subject import resolve
 

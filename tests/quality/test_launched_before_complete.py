@@ -12,11 +12,10 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.judge import Judge
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.schedules import ScheduleChoice
 
 pytestmark = pytest.mark.slow
 P = ParameterSpec

@@ -15,10 +15,10 @@ from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket
 from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.bugbank.cross_rank import ReducesInRankOrder
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.search.drawing import Drawing
 from syncverify.search.judge import Identity, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences, join_complements
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.search import judge_each_scenario
 from syncverify.subjects.subject import Subject, resolve
 from tests.quality.planted.planted import VALUE

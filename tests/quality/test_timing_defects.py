@@ -13,11 +13,10 @@ from syncverify.judge.properties import check
 from syncverify.report.text import violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import simplify_schedule
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.subjects.subject import Subject, resolve

@@ -19,7 +19,7 @@ from studies.benchmarks.harness.players import BrokenRunError
 from studies.benchmarks.measure import Measure
 from studies.benchmarks.report import Machine, Report
 from syncverify.errors import SyncverifyError
-from syncverify.program.late_imports import import_dynamo
+from syncverify.late_imports import import_dynamo
 
 PARTS: dict[str, Callable[[Sizes], list[Measure]]] = {
     "sim beside threads": measure_threaded,

@@ -11,10 +11,9 @@ from studies.gpu.real_streams.lanes import KINDS, Kind, Lanes, default_streams_o
 from studies.gpu.real_streams.recorder import StreamRecorder, on_own_thread
 from syncverify.backends.faults import threads_fault
 from syncverify.judge.properties import judge_run
-from syncverify.program.cycle_collection import no_collection_of_cycles
+from syncverify.late_imports import import_dynamo
 from syncverify.program.exact_arithmetic import exact_arithmetic
 from syncverify.program.graphs import cpp
-from syncverify.program.late_imports import import_dynamo
 from syncverify.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.machine import registered_backend
@@ -22,6 +21,7 @@ from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import thread_local_world
+from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.scheduler import Scheduler
 from syncverify.subjects.subject import Subject

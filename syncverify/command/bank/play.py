@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from syncverify.backends.choice import AnyBackend
 from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.guilt import shows_guilty_line
+from syncverify.progress import SilentProgress
 from syncverify.repair.diagnosis import diagnosed
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.result import SilentProgress
 from syncverify.settings import (
     DEFAULT_BANK_EXAMPLES,
     DEFAULT_BANK_SEED,

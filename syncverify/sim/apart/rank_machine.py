@@ -15,7 +15,6 @@ import torch.distributed as dist
 
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
-from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.sim.apart.messages import Launched, Moves, Recorded
 from syncverify.sim.apart.remote_turns import RemoteTurns
 from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld
@@ -28,6 +27,7 @@ from syncverify.sim.network.own_default_group import (
     make_default_group,
     own_default_groups,
 )
+from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
 from syncverify.sim.recording.data_names import NamingRecorder
 from syncverify.sim.recording.foreign_threads import (
     refusing_threads_that_communicate,

@@ -31,7 +31,6 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
 
-from syncverify.program.rank_environment import devices_per_machine
 from syncverify.settings import NCCL_NAMES
 from syncverify.sim.device.device_functions import Replacement
 from syncverify.sim.device.device_statistics import GPU
@@ -43,6 +42,7 @@ from syncverify.sim.device.torch_internals import (
     PARSE_TO,
     default_device,
 )
+from syncverify.sim.process_wide.rank_variables import devices_per_machine
 from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.trace.stacks import sees_device_above
 

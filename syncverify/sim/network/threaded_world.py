@@ -22,7 +22,7 @@ from torch.testing._internal.distributed.multi_threaded_pg import (
     _uninstall_threaded_pg,
 )
 
-from syncverify.program.late_imports import import_dynamo
+from syncverify.late_imports import import_dynamo
 from syncverify.sim.device.torch_internals import isolate_threads
 
 # Owner and name of the function by which torch finds the world of the calling thread.

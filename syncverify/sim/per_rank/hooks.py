@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syncverify.program.global_hooks import full_backward_hooks, hook_registries
 from syncverify.sim.per_rank.change import ProcessPart, Table, Value
+from syncverify.sim.process_wide.global_hooks import (
+    full_backward_hooks,
+    hook_registries,
+)
 
 
 def hooks() -> Iterator[ProcessPart]:

@@ -12,8 +12,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from syncverify.program.process_settings import settings_of_ranks
 from syncverify.sim.per_rank.change import ProcessPart, Value, attribute
+from syncverify.sim.process_wide.settings import settings_of_ranks
 
 
 def settings() -> Iterator[ProcessPart]:

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.testing._internal import common_distributed as torch_cases
 from torch.testing._internal import common_utils
 
-from syncverify.program.rank_environment import one_device, one_machine
+from syncverify.sim.process_wide.rank_variables import one_device, one_machine
 from syncverify.simulation.testing.played_test import TestOptions, play_test, pytest_id
 from syncverify.simulation.testing.without_group import without_group
 

@@ -16,11 +16,11 @@ from studies.pages.power import CONTRACTS, VALUES, drawn_search, met
 from studies.pages.soak import Campaign, campaigns, sums
 from studies.searches import SearchRow
 from syncverify.backends.sim import SimBackend
+from syncverify.progress import SilentProgress
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.replay_token import decode
 from syncverify.search.observation import RATINGS, features_beyond
-from syncverify.search.result import SilentProgress
 from syncverify.search.search import search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve

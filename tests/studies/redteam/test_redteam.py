@@ -2,7 +2,7 @@
 
 import pytest
 
-from studies.redteam.program import programs
+from studies.redteam.programs import programs
 from studies.redteam.scoring import score_of
 from syncverify.bugbank.catalogue import entries
 

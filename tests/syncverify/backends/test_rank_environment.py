@@ -9,12 +9,12 @@ from torch import nn
 
 from syncverify.backends.choice import open_backend
 from syncverify.judge.properties import check
-from syncverify.program.rank_environment import RANK_VARIABLES
 from syncverify.scenario.contract import Capabilities
 from syncverify.sim.network.threaded_world import (
     init_fake_process_group,
     thread_local_world,
 )
+from syncverify.sim.process_wide.rank_variables import RANK_VARIABLES
 from syncverify.sim.rank_environment import rank_environment
 from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter

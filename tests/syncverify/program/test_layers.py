@@ -13,10 +13,9 @@ from syncverify.program.modules import module_parameters
 from syncverify.program.modules.layers import forget_layers, provide_layers
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
 from syncverify.scenario.specs import MeshSpec
 from syncverify.search.judge import Judge
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.subjects.subject import resolve
 
 ONE = MeshSpec((1,), ("dp",))

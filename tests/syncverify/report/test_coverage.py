@@ -9,9 +9,9 @@ from syncverify.report.coverage import CoverageSummary
 from syncverify.report.explored import explored_lines
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.schedule import COMPLETE, RANDOM, ScheduleCoverage
 from syncverify.scenario.space import Space
 from syncverify.search.result import RunStatistics
-from syncverify.search.schedules import COMPLETE, RANDOM, ScheduleCoverage
 
 GAPS = CoverageSummary(
     num_values=60,

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from syncverify.backends.sim import SimBackend
+from syncverify.progress import SilentProgress
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.result import SearchResult, SilentProgress
+from syncverify.search.result import SearchResult
 from syncverify.search.search import search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve

@@ -11,10 +11,11 @@ from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
+from syncverify.progress import SilentProgress
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.result import SilentProgress, merged
+from syncverify.search.result import merged
 from syncverify.search.search import search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve

@@ -10,13 +10,13 @@ from hypothesis.database import DirectoryBasedExampleDatabase, InMemoryExampleDa
 from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
 from syncverify.judge.violation import Violation
+from syncverify.progress import SilentProgress
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replay import Replay, replay_saved, shrink_replayed
-from syncverify.search.result import SilentProgress
 from syncverify.search.saved_violations import (
     KeepingProgress,
     SavedViolations,

@@ -9,10 +9,11 @@ import pytest
 import syncverify.search.budget
 import syncverify.search.shrinking
 from syncverify.errors import InternalError
+from syncverify.progress import SilentProgress
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.first_violation import first_met
-from syncverify.search.result import SearchResult, SilentProgress
+from syncverify.search.result import SearchResult
 from syncverify.search.search import search
 from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve

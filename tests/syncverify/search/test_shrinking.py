@@ -10,17 +10,16 @@ from torch import nn
 from syncverify.backends.sim import SimBackend
 from syncverify.bugbank.bases.placements import local_grad
 from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.progress import SilentProgress
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.needed_features import with_needed_features
-from syncverify.search.result import SilentProgress
-from syncverify.search.schedules import ScheduleChoice
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Naive

@@ -15,9 +15,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import dropout
 
+from syncverify.calling import call
 from syncverify.errors import UsageError
 from syncverify.whole_step import playing
-from syncverify.whole_step.calling import call
 from syncverify.whole_step.parity import Parity
 from tests.syncverify.whole_step.planted.steps import compare
 

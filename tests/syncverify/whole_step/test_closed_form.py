@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     NormOf,
     NormWithout,
     NotCleared,
@@ -18,8 +18,8 @@ from syncverify.whole_step.causes import (
     Scaled,
     StepMistake,
 )
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
 from tests.syncverify.whole_step.planted.steps import average, compare, update

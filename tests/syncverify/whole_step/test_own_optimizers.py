@@ -10,8 +10,8 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify.errors import UsageError
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     average,

@@ -11,10 +11,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim.lr_scheduler import LambdaLR
 
 from syncverify.errors import UsageError
-from syncverify.whole_step.causes import OtherOption
+from syncverify.judge.whole_step.causes import OtherOption
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.training import Function
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     compare,

@@ -3,8 +3,8 @@
 import pytest
 
 from syncverify import parity
-from syncverify.whole_step.causes import Scaled
-from syncverify.whole_step.values import Quantity
+from syncverify.judge.whole_step.causes import Scaled
+from syncverify.judge.whole_step.values import Quantity
 from tests.syncverify.whole_step import small_gpt
 from tests.syncverify.whole_step.small_gpt import batch, build, loss
 

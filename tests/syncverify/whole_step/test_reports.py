@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.whole_step.causes import NotClipped
+from syncverify.judge.whole_step.causes import NotClipped
 from tests.syncverify.whole_step.reports.table import REPORTS, Report, play
 
 pytestmark = [

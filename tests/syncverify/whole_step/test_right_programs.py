@@ -9,9 +9,9 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from syncverify import parity
-from syncverify.whole_step.causes import OwnParts
+from syncverify.judge.whole_step.causes import OwnParts
+from syncverify.judge.whole_step.differences import TOLERANCE
 from syncverify.whole_step.clipping import clip_over_meshes
-from syncverify.whole_step.differences import TOLERANCE
 from syncverify.whole_step.parity import Parity
 from syncverify.whole_step.training import Function
 from tests.syncverify.whole_step import right_programs

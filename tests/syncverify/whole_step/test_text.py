@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from syncverify.simulation.simulation import Simulation
-from syncverify.whole_step import causes
-from syncverify.whole_step.cause_words import words_of
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step import causes
+from syncverify.judge.whole_step.causes import (
     LacksSum,
     MicroBatchesWeighted,
     OtherCoefficient,
@@ -22,10 +20,13 @@ from syncverify.whole_step.causes import (
     Unexplained,
     Weighted,
 )
-from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.values import Quantity, StateName
+from syncverify.simulation.simulation import Simulation
+from syncverify.whole_step.cause_words import words_of
 from syncverify.whole_step.grouped_names import some_names
-from syncverify.whole_step.layout import Layout
 from syncverify.whole_step.layout_table import (
     LayoutCell,
     LayoutRow,
@@ -40,7 +41,6 @@ from syncverify.whole_step.outcome import (
 )
 from syncverify.whole_step.page import page_of
 from syncverify.whole_step.text import headline, play_words
-from syncverify.whole_step.values import Quantity, StateName
 
 GRADIENT, STATE = Quantity.GRADIENT, Quantity.STATE
 NEAR = 1 + 2e-9

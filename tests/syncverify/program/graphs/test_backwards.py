@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-from syncverify.program.cycle_collection import no_collection_of_cycles
 from syncverify.program.graphs import reentrancy
 from syncverify.program.graphs.backwards import BACKWARDS, run_backward
 from syncverify.program.graphs.errors import (
@@ -22,6 +21,7 @@ from syncverify.program.graphs.threads import on_threads
 from syncverify.program.graphs.uses import USES
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN, WORDS
+from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
 
 every_backward = pytest.mark.parametrize(
     "word", [word for word in BACKWARDS if not WORDS["backward"][word].rare]

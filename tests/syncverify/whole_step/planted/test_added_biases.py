@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.whole_step.causes import AddedBias, Unexplained
+from syncverify.judge.whole_step.causes import AddedBias, Unexplained
 from syncverify.whole_step.parity import Parity
 from tests.syncverify.whole_step.planted.steps import average, compare, update
 from tests.syncverify.whole_step.reports.by_hand import own_part, sums, sums_gradient

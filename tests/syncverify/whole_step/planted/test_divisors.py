@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.trace.source_lines import code_of_line
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     MicroBatchesWeighted,
     RanksDiffer,
     RanksScaled,
     Scaled,
 )
+from syncverify.trace.source_lines import code_of_line
 from syncverify.whole_step.parity import Parity
 from tests.syncverify.whole_step.planted.steps import (
     Step,

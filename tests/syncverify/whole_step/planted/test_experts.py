@@ -10,14 +10,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     NormOf,
     OtherCoefficient,
     RanksDiffer,
     ReducedOver,
 )
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts, right_norm
 from tests.syncverify.whole_step.planted.steps import compare, update

@@ -11,10 +11,10 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 
-from syncverify.whole_step.causes import Decided
+from syncverify.judge.whole_step.causes import Decided
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.data import NotFinite
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,

@@ -9,16 +9,16 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     NotCleared,
     NotClipped,
     NotUpdated,
     Scaled,
     StepMistake,
 )
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.page import page_of
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     add,

@@ -9,9 +9,9 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
-from syncverify.whole_step.causes import LacksSum, RanksDiffer
+from syncverify.judge.whole_step.causes import LacksSum, RanksDiffer
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     average,
     averaged_step,

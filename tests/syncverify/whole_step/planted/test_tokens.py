@@ -9,7 +9,12 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify.errors import UsageError
-from syncverify.whole_step.causes import NotANumber, Scaled, TermsWeighted, Weighted
+from syncverify.judge.whole_step.causes import (
+    NotANumber,
+    Scaled,
+    TermsWeighted,
+    Weighted,
+)
 from syncverify.whole_step.data import EmptyPart, UnequalTokens
 from syncverify.whole_step.parity import Parity
 from tests.syncverify.whole_step.planted.steps import add, average, compare, update

@@ -13,7 +13,7 @@ from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
 from syncverify import parity
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     LacksSum,
     OtherlyFrozen,
     OtherOption,
@@ -21,7 +21,7 @@ from syncverify.whole_step.causes import (
     Unexplained,
     Weighted,
 )
-from syncverify.whole_step.values import Quantity
+from syncverify.judge.whole_step.values import Quantity
 from tests.syncverify.whole_step import right_programs
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncverify import parity
-from syncverify.whole_step.causes import (
+from syncverify.judge.whole_step.causes import (
     LacksSum,
     MicroBatchesWeighted,
     NormOf,
@@ -16,8 +16,8 @@ from syncverify.whole_step.causes import (
     Scaled,
     StepMistake,
 )
+from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.parity import Parity
-from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.reports import experts, layers, steps
 from tests.syncverify.whole_step.reports.mixture import Reported
 

@@ -1,0 +1,234 @@
+"""The mistakes that make wrong gradients, found by trying changes that would repair them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import torch
+
+from syncverify.judge.whole_step.causes import (
+    Clamped,
+    LacksSum,
+    Missing,
+    NotANumber,
+    NotCleared,
+    OtherlyFrozen,
+    RanksScaled,
+    ReducedOver,
+    Scaled,
+    StepMistake,
+)
+from syncverify.judge.whole_step.copies import copy_cause
+from syncverify.judge.whole_step.differences import ComparedValue, is_close
+from syncverify.judge.whole_step.factors import (
+    RELATIVE,
+    axes_with,
+    axis_sets,
+    common_factor,
+    factor_of,
+    is_number,
+    rounded,
+)
+from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.mixtures import Explained, mixtures, usable
+from syncverify.judge.whole_step.wrong_groups import wrong_group
+
+
+def gradient_causes(
+    found: Sequence[ComparedValue], known: Known
+) -> list[tuple[StepMistake, list[ComparedValue]]]:
+    """Return the mistakes behind wrong gradients, each with the gradients that it explains.
+
+    A small tensor fits many mistakes: one element is a multiple of any other. So the mistake
+    that explains most gradients is taken first, and the simpler one of two.
+
+    Args:
+        found: The wrong gradients of one step.
+        known: Facts with which mistakes are looked for.
+
+    Returns:
+        Each wrong gradient occurs once.
+    """
+    tried, left = _tried(found, known), [*found]
+    causes = list[Explained]()
+    while left:
+        cause, explained = max(
+            ((cause, _both(each, left)) for cause, each in tried),
+            key=lambda pair: len(pair[1]),
+            default=(None, list[ComparedValue]()),
+        )
+        if cause is None or not explained:
+            break
+        causes.append((cause, explained))
+        left = [each for each in left if not _both([each], explained)]
+    return [*causes, *grouped((each, copy_cause(each, known.layout)) for each in left)]
+
+
+def grouped(pairs: Iterable[tuple[ComparedValue, StepMistake]]) -> list[Explained]:
+    """Return each mistake with all values that it explains."""
+    by_cause = dict[StepMistake, list[ComparedValue]]()
+    for found, cause in pairs:
+        by_cause.setdefault(cause, []).append(found)
+    return [*by_cause.items()]
+
+
+def _both(
+    ones: Sequence[ComparedValue], others: Sequence[ComparedValue]
+) -> list[ComparedValue]:
+    return [each for each in ones if any(each is other for other in others)]
+
+
+def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
+    """Return all mistakes that explain a gradient, from simple to complex."""
+    tried = list[Explained]()
+    for find in _FINDERS:
+        pairs = [(each, find(each, known)) for each in found]
+        causes = grouped((each, cause) for each, cause in pairs if cause is not None)
+        tried += [each for each in causes if _proves(*each, known)]
+    mixed = [*mixtures(found, known)]
+    # Where a part has no tokens, a factor explains a mean of means as well.
+    has_empty_part = len(usable(known.parts)) < len(known.parts)
+    return [*mixed, *tried] if has_empty_part else [*tried, *mixed]
+
+
+def _proves(
+    cause: StepMistake, explained: Sequence[ComparedValue], known: Known
+) -> bool:
+    """Tell whether values prove a mistake: one element is a multiple of any other."""
+    if any(value.numel() > 1 for each in explained for value in each.expected.values()):
+        return True
+    match cause:
+        case LacksSum(_, factor) | ReducedOver(_, _, factor):
+            return factor == 1 or bool(axes_with(known.layout, factor))
+        case NotCleared() | RanksScaled():
+            return False
+    return True
+
+
+def not_a_number(found: ComparedValue, _: Known) -> StepMistake | None:
+    """Return the ranks with NaN or infinity where one rank has numbers; None for none."""
+    ranks = tuple(
+        rank
+        for rank, value in found.got.items()
+        if value is not None
+        if bool(value.isfinite().all()) != bool(found.expected[rank].isfinite().all())
+    )
+    return NotANumber(ranks) if ranks else None
+
+
+def _missing(found: ComparedValue, known: Known) -> StepMistake | None:
+    empty = [rank for rank in found.wrong_ranks if _is_zero(found.got[rank])]
+    if empty != found.wrong_ranks:
+        return None
+    if known.frozen and all(found.name in known.frozen[rank] for rank in empty):
+        return OtherlyFrozen(tuple(empty), are_frozen=True)
+    return Missing(tuple(empty))
+
+
+def _is_zero(value: torch.Tensor | None) -> bool:
+    return value is None or not value.any()
+
+
+def _scaled(found: ComparedValue, known: Known) -> StepMistake | None:
+    factors = _own_factors(found)
+    if len(factors) < len(found.got):
+        return None
+    factor = common_factor([*factors.values()], RELATIVE + found.relative_slack)
+    # A wrong value differs from the right one: rounded digits hide by how much.
+    return None if factor is None or factor == 1 else scaled_by(factor, known)
+
+
+def _own_factors(found: ComparedValue) -> dict[int, float | None]:
+    """Return by how much each wrong rank multiplies its right value; None for no multiple."""
+    return {
+        rank: factor_of(
+            found.got[rank], found.expected[rank], slack_of_base=found.slack
+        )
+        for rank in found.wrong_ranks
+    }
+
+
+def _ranks_scaled(found: ComparedValue, _: Known) -> StepMistake | None:
+    factors = _own_factors(found)
+    known = [
+        (rank, each) for rank, each in factors.items() if each is not None and each != 1
+    ]
+    return RanksScaled(tuple(known)) if len(known) == len(factors) else None
+
+
+def scaled_by(factor: float, known: Known) -> Scaled:
+    """Return the cause of values that are all multiplied by a factor."""
+    whole = factor if factor >= 1 else 1 / factor
+    is_scale = known.scale != 1 and is_number(whole, known.scale)
+    axes = axes_with(known.layout, factor)
+    return Scaled(rounded(factor), axes, is_scale, known.is_number_of_parts(factor))
+
+
+def _lacks_sum(found: ComparedValue, known: Known) -> StepMistake | None:
+    for axes in axis_sets(known.layout):
+        factors = [
+            factor_of(value, _sum(found, known.layout.group(rank, axes)), found.slack)
+            for rank, value in found.expected.items()
+        ]
+        factor = common_factor(factors, RELATIVE + found.relative_slack)
+        is_known = factor == 1 or (factor and axes_with(known.layout, factor))
+        if factor is not None and (is_known or not _are_multiples(found)):
+            return LacksSum(axes, factor)
+    return None
+
+
+def _are_multiples(found: ComparedValue) -> bool:
+    """Tell whether each rank has a multiple of its right value: any factor fits their sum."""
+    has_several = any(int(each.count_nonzero()) > 1 for each in found.expected.values())
+    return has_several and all(
+        factor is not None or _is_zero(found.got[rank])
+        for rank, factor in _own_factors(found).items()
+    )
+
+
+def _sum(found: ComparedValue, ranks: Sequence[int]) -> torch.Tensor | None:
+    values = [found.got.get(rank) for rank in ranks]
+    present = [each for each in values if each is not None]
+    if not present or any(each.shape != present[0].shape for each in present):
+        return None
+    return torch.stack(present).sum(0)
+
+
+def _not_cleared(found: ComparedValue, known: Known) -> StepMistake | None:
+    before = None if known.before is None else known.before.get(found.name)
+    if before is None or not before.any():
+        return None
+    for rank in found.wrong_ranks:
+        value, expected = found.got[rank], found.expected[rank]
+        if value is None or value.shape != before.shape:
+            return None
+        if factor_of(value - expected, before, 2 * found.slack) is None:
+            return None
+    return NotCleared()
+
+
+def _clamped(found: ComparedValue, _: Known) -> StepMistake | None:
+    values = [found.got[rank] for rank in found.wrong_ranks]
+    present = [each for each in values if each is not None and each.numel() > 1]
+    limit = max((float(each.abs().max()) for each in present), default=0.0)
+    if not limit or len(present) < len(values):
+        return None
+    for rank, value in zip(found.wrong_ranks, present, strict=True):
+        cut_off = found.expected[rank].clamp(-limit, limit)
+        if not is_close(value, cut_off, found.tolerance):
+            return None
+    return Clamped(limit)
+
+
+# From simple to complex.
+_FINDERS: Final = (
+    not_a_number,
+    _missing,
+    _scaled,
+    _lacks_sum,
+    _ranks_scaled,
+    _not_cleared,
+    _clamped,
+    wrong_group,
+)

@@ -1,0 +1,233 @@
+"""Wrong gradients that are sums of right parts, each with a wrong weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import torch
+
+from syncverify.judge.whole_step.causes import (
+    MicroBatchesWeighted,
+    OwnParts,
+    StepMistake,
+    TermsWeighted,
+    Weighted,
+)
+from syncverify.judge.whole_step.differences import ComparedValue, piece
+from syncverify.judge.whole_step.factors import (
+    RELATIVE,
+    axes_with,
+    rounded_weight,
+    simplest,
+)
+from syncverify.judge.whole_step.known import Known
+
+_ELEMENTS_IN_LOWER_DTYPES: Final = 4
+# A part of a sum: gradients by name.
+Column = Mapping[str, torch.Tensor]
+Explained = tuple[StepMistake, list[ComparedValue]]
+
+
+def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
+    """Yield weights of parts of the batch, or of terms, with the gradients that they explain."""
+    for mixed in _solved(found, [*known.terms.values()], known):
+        wrong, _, explained = mixed
+        ratios = [rounded_weight(float(each)) for each in wrong]
+        first = next((each for each in ratios if each != 1), 1.0)
+        axes = axes_with(known.layout, first) if first > 0 else frozenset()
+        factors = tuple(zip(known.terms, ratios, strict=True))
+        is_parts = first > 0 and known.is_number_of_parts(first)
+        if {*ratios} != {1.0}:
+            yield TermsWeighted(factors, axes, is_parts), explained
+    yield from _micro_batches(found, known)
+    parts = usable(known.parts)
+    num_empty = len(known.parts) - len(parts)
+    for wrong, right, explained in _solved(found, parts, known, 1 if num_empty else 2):
+        ratios = [rounded_weight(float(each)) for each in wrong / right]
+        # Parts without tokens count in a mean of means, and nowhere else.
+        are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
+        if {*ratios} != {1.0}:
+            yield Weighted(tuple(ratios), are_equal), explained
+    if len(parts) > 1 and (weights := _only_wrong(found, parts, known)) is not None:
+        yield OwnParts(), [each for each in found if _fits(each, parts, weights, known)]
+
+
+def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
+    """Yield by which factors micro-batches count, where these are the same on all ranks."""
+    columns, number = known.micro_batches, known.num_micro_batches
+    if len(usable(columns)) < len(columns):
+        return
+    for wrong, right, explained in _solved(found, columns, known):
+        ratios = [rounded_weight(float(each)) for each in wrong / right]
+        factors = ratios[:number]
+        by_rank = torch.tensor(ratios).view(-1, number)
+        is_same = torch.allclose(by_rank, by_rank[:1], rtol=RELATIVE, atol=RELATIVE)
+        if is_same and len({*factors}) > 1:
+            yield MicroBatchesWeighted(tuple(factors)), explained
+
+
+def _only_wrong(
+    found: Sequence[ComparedValue], columns: Sequence[Column], known: Known
+) -> torch.Tensor | None:
+    """Return the weights of wrong gradients where no weights give the right ones."""
+    if sum(_num_elements(each) for each in found) <= len(columns):
+        return None
+    if weights_of(found, columns, known, right=True) is not None:
+        return None
+    return weights_of(found, columns, known, right=False)
+
+
+def usable(parts: Sequence[Column]) -> list[Column]:
+    """Return the gradients of parts of the batch that are finite, and not all zero."""
+    return [
+        each
+        for each in parts
+        if all(bool(value.isfinite().all()) for value in each.values())
+        if any(bool(value.any()) for value in each.values())
+    ]
+
+
+def _solved(
+    found: Sequence[ComparedValue],
+    columns: Sequence[Column],
+    known: Known,
+    fewest: int = 2,
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, list[ComparedValue]]]:
+    """Yield wrong weights, right ones, and the gradients that the wrong ones explain.
+
+    Weights are those of all gradients together, or else of each one.
+    """
+    if len(columns) < fewest:
+        return
+    for subset in ([*found], *([each] for each in found)):
+        slack = max((each.slack for each in subset), default=0.0)
+        # As many numbers as weights fit any tensor; with rounding, some more do.
+        fewest_elements = len(columns) * (_ELEMENTS_IN_LOWER_DTYPES if slack else 1)
+        if sum(_num_elements(each) for each in subset) <= fewest_elements:
+            continue
+        wrong = weights_of(subset, columns, known, right=False)
+        right = weights_of(subset, columns, known, right=True)
+        if wrong is None or right is None or not bool(right.all()):
+            continue
+        if slack:
+            wrong = right * _simplest(wrong / right, subset, columns, slack)
+        yield (
+            wrong,
+            right,
+            [each for each in found if _fits(each, columns, wrong, known)],
+        )
+        if len(subset) == len(found):
+            return
+
+
+def _simplest(
+    ratios: torch.Tensor,
+    found: Sequence[ComparedValue],
+    columns: Sequence[Column],
+    slack: float,
+) -> torch.Tensor:
+    """Return the simplest ratios that rounding allows; 0 for one that rounding alone may give."""
+    sizes = [
+        max(float(c[e.name].abs().max()) for e in found if e.name in c) for c in columns
+    ]
+    slacks = [slack / size if size else 0.0 for size in sizes]
+    pairs = zip(ratios.tolist(), slacks, strict=True)
+    return torch.tensor(
+        [0.0 if abs(ratio) <= each else simplest(ratio, each) for ratio, each in pairs],
+        dtype=ratios.dtype,
+    )
+
+
+def _num_elements(found: ComparedValue) -> int:
+    return next(iter(found.expected.values())).numel()
+
+
+def weights_of(
+    found: Sequence[ComparedValue],
+    columns: Sequence[Column],
+    known: Known,
+    *,
+    right: bool,
+) -> torch.Tensor | None:
+    """Return the weights with which columns add up to gradients on all wrong ranks.
+
+    Args:
+        found: The gradients.
+        columns: Gradients that are added up.
+        known: The layout, and which tensors are shards.
+        right: Whether right gradients are meant, and not the wrong ones.
+
+    Returns:
+        A weight of each column; None if no weights, or several ones, give the gradients.
+    """
+    systems = [_system(each, columns, known, right=right) for each in found]
+    if not systems or any(each is None for each in systems):
+        return None
+    basis = torch.cat([each[0] for each in systems if each is not None])
+    target = torch.cat([each[1] for each in systems if each is not None])
+    # Right gradients are those of one rank, which rounding of lower dtypes does not change.
+    slack = 0.0 if right else max(each.slack for each in found)
+    largest = float(basis.abs().max())
+    smallest = RELATIVE + (slack / largest if largest else 0.0)
+    if torch.linalg.matrix_rank(basis, rtol=smallest) < basis.shape[1]:
+        return None
+    weights: torch.Tensor = torch.linalg.lstsq(basis, target).solution
+    return weights if _is_sum(basis, weights, target, slack) else None
+
+
+def _fits(
+    found: ComparedValue, columns: Sequence[Column], weights: torch.Tensor, known: Known
+) -> bool:
+    system = _system(found, columns, known, right=False)
+    return system is not None and _is_sum(system[0], weights, system[1], found.slack)
+
+
+def _is_sum(
+    basis: torch.Tensor, weights: torch.Tensor, target: torch.Tensor, slack: float
+) -> bool:
+    error = (basis @ weights - target).abs().max()
+    return bool(error <= RELATIVE * basis.abs().max() + slack)
+
+
+def _system(
+    found: ComparedValue, columns: Sequence[Column], known: Known, *, right: bool
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return the elements of each column on the wrong ranks, and those of the gradient."""
+    rows, targets = list[torch.Tensor](), list[torch.Tensor]()
+    for rank in found.wrong_ranks:
+        got = found.got[rank]
+        if got is None:
+            return None
+        if not any(found.name in each for each in columns):
+            return None
+        pieces = [
+            _piece(each.get(found.name), found, rank, known).double().flatten()
+            for each in columns
+        ]
+        rows.append(torch.stack(pieces, dim=1))
+        value = found.expected[rank] if right else got
+        if not bool(value.isfinite().all()):
+            return None
+        targets.append(value.double().flatten())
+    return torch.cat(rows), torch.cat(targets)
+
+
+def _piece(
+    value: torch.Tensor | None, found: ComparedValue, rank: int, known: Known
+) -> torch.Tensor:
+    if value is None:
+        return torch.zeros_like(found.expected[rank])
+    return piece(
+        found.name,
+        value,
+        layout=known.layout,
+        rank=rank,
+        own=known.own,
+        got=found.got[rank],
+    )
+
+
+def _are_equal(weights: torch.Tensor) -> bool:
+    first = weights[0].expand_as(weights)
+    return torch.allclose(weights, first, rtol=RELATIVE, atol=RELATIVE)

@@ -1,0 +1,205 @@
+"""The values that each rank should have by its own earlier values.
+
+One mistake makes all later values wrong. A later value that is right for what the rank has made
+before is a consequence. A value that is not is a mistake of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import torch
+
+from syncverify.judge.whole_step.clip_causes import coefficient_of
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.values import Quantity, parameter_of
+
+
+def by_own_values(
+    play: MeshPlay,
+    quantity: Quantity,
+    step: int,
+    wrong: list[ComparedValue],
+    factors: Mapping[str, float],
+) -> list[ComparedValue]:
+    """Return the values that a rank's own earlier values do not explain.
+
+    Args:
+        play: The training on a mesh.
+        quantity: Kind of the values.
+        step: Number of the step.
+        wrong: Values that differ from those of one rank.
+        factors: Factor by which an earlier step multiplied a gradient, by name.
+
+    Returns:
+        These values; `expected` has what the rank's own earlier values give.
+    """
+    match quantity:
+        case Quantity.GRADIENT:
+            found = _gradients(play, step, wrong, factors)
+        case Quantity.NORM:
+            found = _norms(play, step, wrong)
+        case Quantity.STEPPED:
+            found = _stepped(play, step, wrong)
+        case Quantity.SKIPPED:
+            found = _decisions(play, step, wrong)
+        case Quantity.STATE | Quantity.PARAMETER:
+            found = _optimized(play, quantity, step, wrong)
+        case _:
+            return []
+    return [each for each in found if each.wrong_ranks]
+
+
+def _gradients(
+    play: MeshPlay,
+    step: int,
+    wrong: list[ComparedValue],
+    factors: Mapping[str, float],
+) -> Iterator[ComparedValue]:
+    """Compare with the gradients on one rank from the ranks' own parameters."""
+    start = play.own_start(step) if step and play.has_loss else None
+    if start is None:
+        return
+    batch = play.reference.values.batches[step]
+    plain = play.gradients_of([batch], step, start).parts[0]
+    for each in wrong:
+        if each.name in plain:
+            gradient = plain[each.name] * factors.get(each.name, 1.0)
+            yield _expecting(each, dict.fromkeys(each.got, gradient))
+
+
+def _norms(
+    play: MeshPlay, step: int, wrong: list[ComparedValue]
+) -> Iterator[ComparedValue]:
+    """Compare with the norm of the ranks' own gradients, of any copy that ranks have."""
+    squares = play.squares(step)
+    norms = {
+        rank: torch.tensor(squares.own_norm(rank), dtype=torch.float64)
+        for rank in range(len(play.ranks))
+    }
+    for each in wrong:
+        expected = {
+            rank: _nearest(value, norms[rank], [*norms.values()])
+            for rank, value in each.got.items()
+        }
+        yield _expecting(each, expected)
+
+
+def _nearest(
+    value: torch.Tensor | None, own: torch.Tensor, norms: list[torch.Tensor]
+) -> torch.Tensor:
+    if value is None:
+        return own
+    return min(norms, key=lambda norm: abs(float(norm) - float(value)))
+
+
+def _stepped(
+    play: MeshPlay, step: int, wrong: list[ComparedValue]
+) -> Iterator[ComparedValue]:
+    """Compare with the rank's own gradients, clipped by its own norm."""
+    clip = play.clip
+    if clip is not None and not play.clip_is_seen(step):
+        return
+    for each in wrong:
+        before = play.by_rank(Quantity.GRADIENT, step, each.name)
+        norms = play.by_rank(Quantity.NORM, step, "norm")
+        expected = {
+            rank: _clipped(value, before[rank], norms[rank], play)
+            for rank, value in each.got.items()
+        }
+        whole = {rank: value for rank, value in expected.items() if value is not None}
+        if {*whole} == {*each.got}:
+            yield _expecting(each, whole)
+
+
+def _clipped(
+    value: torch.Tensor | None,
+    gradient: torch.Tensor | None,
+    norm: torch.Tensor | None,
+    play: MeshPlay,
+) -> torch.Tensor | None:
+    """Return a rank's gradient, clipped by a norm, and unscaled if only then it is right."""
+    clip = play.clip
+    if value is None or gradient is None or value.shape != gradient.shape:
+        return gradient
+    factor = 1.0 if clip is None or norm is None else coefficient_of(float(norm), clip)
+    clipped = gradient * factor
+    unscaled = clipped / play.scale
+    return min(clipped, unscaled, key=lambda each: float((each - value).abs().max()))
+
+
+def _decisions(
+    play: MeshPlay, step: int, wrong: list[ComparedValue]
+) -> Iterator[ComparedValue]:
+    """Compare with one rank where all ranks have gradients that are finite."""
+    gradients = [each.steps[step].tensors[Quantity.GRADIENT] for each in play.ranks]
+    tensors = [each for named in gradients for each in named.values()]
+    if all(each is None or bool(each.isfinite().all()) for each in tensors):
+        yield from wrong
+
+
+def _optimized(
+    play: MeshPlay, quantity: Quantity, step: int, wrong: list[ComparedValue]
+) -> Iterator[ComparedValue]:
+    """Compare with the values that the optimizer makes of the rank's own gradients."""
+    if not play.has_loss:
+        return
+    made = [play.optimized(each) for each in play.ranks]
+    for each in wrong:
+        expected = {
+            rank: value
+            for rank in each.got
+            if (value := made[rank][step][quantity].get(each.name)) is not None
+        }
+        name = parameter_of(each.name)
+        read = [rank.steps[step] for rank in play.ranks]
+        if any(name in e.read_elsewhere for e in read):
+            continue  # the optimizer may have read other gradients
+        if {*expected} == {*each.got}:
+            if quantity is Quantity.PARAMETER:
+                expected = _sent(play, each, expected)
+            yield _expecting(each, expected)
+
+
+def _sent(
+    play: MeshPlay, found: ComparedValue, made: Mapping[int, torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """Return what ranks should have: without a gradient, a rank may have the owner's value."""
+    read = play.by_rank(Quantity.STEPPED, found.step, found.name)
+    sent = dict[int, torch.Tensor]()
+    for rank, own in made.items():
+        copies = [
+            each
+            for other, each in made.items()
+            if read[rank] is None
+            if torch.equal(found.expected[other], found.expected[rank])
+        ]
+        distance = functools.partial(_distance, found.got[rank])
+        sent[rank] = min([own, *copies], key=distance)
+    return sent
+
+
+def _distance(value: torch.Tensor | None, other: torch.Tensor) -> float:
+    is_shaped = value is not None and value.shape == other.shape
+    return _largest(value - other) if value is not None and is_shaped else math.inf
+
+
+def _expecting(
+    found: ComparedValue, expected: dict[int, torch.Tensor]
+) -> ComparedValue:
+    """Return a value with other right values; its tolerance grows with their size."""
+    sizes = [_largest(each) for each in found.expected.values()]
+    own = [_largest(each) for each in expected.values()]
+    factor = max([1.0, *(b / a for a, b in zip(sizes, own, strict=True) if a)])
+    tolerance = found.tolerance * factor
+    return replace(found, expected=expected, tolerance=tolerance, is_by_own=True)
+
+
+def _largest(value: torch.Tensor) -> float:
+    if not value.numel():
+        return 0.0
+    return float(value.double().abs().nan_to_num(0.0, 0.0, 0.0).max())

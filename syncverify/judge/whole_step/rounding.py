@@ -1,0 +1,260 @@
+"""The dtypes of a training on a mesh, and how they round."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import (
+    _get_current_dispatch_mode,
+    _pop_mode,
+    _push_mode,
+)
+from torch.utils._pytree import tree_iter
+from typing_extensions import override
+
+from syncverify.judge.whole_step.noise import COLLECTIVES
+from syncverify.judge.whole_step.values import Quantity, RankValues
+from syncverify.judge.whole_step.written import written_in_place
+from syncverify.trace.dispatch_modes import HarnessMode, without_dispatch_modes
+
+_FULL: Final = torch.finfo(torch.float64).eps
+_NO_SPACING: Final = 1e-40
+# Values that the optimizer reads and writes.
+_OF_UPDATES: Final = (Quantity.STEPPED, Quantity.STATE, Quantity.PARAMETER)
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """How values of some dtypes are rounded.
+
+    Attributes:
+        unit: Unit roundoff: largest difference of a rounded value, as a part of it.
+        spacing: Half the distance between the smallest numbers; 0 for a distance below 1e-40, as
+            in float32.
+    """
+
+    unit: float
+    spacing: float
+
+    @classmethod
+    def of(cls, dtypes: Iterable[torch.dtype]) -> Rounding:
+        """Return the rounding of the lowest of some dtypes."""
+        infos = [torch.finfo(each) for each in dtypes]
+        unit = max((each.eps for each in infos), default=_FULL) / 2
+        spacing = max((each.smallest_normal * each.eps for each in infos), default=0.0)
+        return cls(unit, spacing / 2 if spacing > _NO_SPACING else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Roundings:
+    """The dtypes below float64 of a training.
+
+    Attributes:
+        dtypes: The dtypes of forward, backward and communication, and of the optimizer.
+        step: Rounding of forward, backward and communication.
+        update: Rounding of the optimizer.
+        scalar_dtypes: The dtypes of scalars alone, such as a norm that `item()` reads.
+        scalars: Rounding of values with one element.
+    """
+
+    dtypes: frozenset[torch.dtype]
+    step: Rounding
+    update: Rounding
+    scalar_dtypes: frozenset[torch.dtype]
+    scalars: Rounding
+
+    @property
+    def names(self) -> str:
+        """The names of all dtypes."""
+        return dtype_names(self.dtypes | self.scalar_dtypes)
+
+    @property
+    def is_low(self) -> bool:
+        """Tell whether a dtype of tensors is below float32."""
+        return any(_is_lower(each, torch.float32) for each in self.dtypes)
+
+
+def dtype_names(dtypes: Iterable[torch.dtype]) -> str:
+    """Return the names of dtypes, such as `bfloat16 and float32`."""
+    return " and ".join(sorted(str(each).removeprefix("torch.") for each in dtypes))
+
+
+def roundings_of(dtype: torch.dtype, ranks: Sequence[RankValues]) -> Roundings | None:
+    """Return how a training on a mesh rounds; None if all of it is in float64.
+
+    Args:
+        dtype: Dtype of model and batch.
+        ranks: Values of each rank.
+    """
+    updates = {*_dtypes_of_updates(ranks)}
+    step = {dtype, *updates, *(each for rank in ranks for each in rank.lowered)}
+    scalars = {*_dtypes_of_scalars(ranks)}
+    if step | scalars == {torch.float64}:
+        return None
+    lower = frozenset(step - {torch.float64})
+    lowest = max(torch.finfo(each).eps for each in step)
+    return Roundings(
+        lower,
+        Rounding.of(step),
+        Rounding.of(updates),
+        frozenset(each for each in scalars if torch.finfo(each).eps > lowest),
+        Rounding.of(step | scalars),
+    )
+
+
+def _dtypes_of_scalars(ranks: Sequence[RankValues]) -> Iterator[torch.dtype]:
+    """Yield the dtypes to which scalars were rounded, and of scalars that a step returns."""
+    for rank in ranks:
+        yield from rank.lowered_scalars
+        for step in rank.steps:
+            for value in step.tensors.get(Quantity.RETURNED, {}).values():
+                if value is not None and value.is_floating_point():
+                    yield value.dtype
+
+
+def _dtypes_of_updates(ranks: Sequence[RankValues]) -> Iterator[torch.dtype]:
+    for rank in ranks:
+        for step in rank.steps:
+            for quantity in _OF_UPDATES:
+                for value in step.tensors.get(quantity, {}).values():
+                    if value is not None and _rounds(value):
+                        yield value.dtype
+
+
+def _rounds(value: object) -> bool:
+    """Tell whether a value is a tensor that rounding matters for: counters have one element."""
+    return _is_real(value) and not _is_scalar(value)
+
+
+def _is_real(value: object) -> TypeGuard[torch.Tensor]:
+    """Tell whether a value is a floating-point tensor with elements."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.is_floating_point() and value.numel() > 0
+
+
+def _is_scalar(value: torch.Tensor) -> bool:
+    return value.numel() == 1 and value.is_floating_point()
+
+
+class LoweredDtypes(HarnessMode):
+    """Note the dtypes to which a rank rounds tensors of a higher dtype.
+
+    A mask in float32 that a bool was made of has no rounding, and is not noted. Scalars are noted
+    apart: a norm in float32 says nothing of the tensors. The host reads counters of optimizers in
+    float32, and they are exact.
+
+    Args:
+        optimizers: The optimizers of the rank.
+
+    Attributes:
+        found: The dtypes.
+        has_overflowed: Whether an operator returned infinity or NaN in float16.
+    """
+
+    def __init__(self, optimizers: Iterable[Any] = ()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch
+        self.found = set[torch.dtype]()
+        self.has_overflowed = False
+        self._optimizers = optimizers
+        self._scalars = set[torch.dtype]()
+        # Weak, since memory of the program has to go back to its pool.
+        self._read = list[tuple[weakref.ref[torch.Tensor], torch.dtype]]()
+
+    @property
+    def scalars(self) -> frozenset[torch.dtype]:
+        """The dtypes below float64 in which the host read a scalar, or to which one was rounded."""
+        counters = [
+            value
+            for optimizer in self._optimizers
+            for state in getattr(optimizer, "state", {}).values()
+            if isinstance(state, dict)
+            for value in state.values()
+        ]
+        read = (
+            dtype
+            for tensor, dtype in self._read
+            if not any(tensor() is each for each in counters)
+        )
+        return frozenset(self._scalars.union(read))
+
+    @classmethod
+    @override
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch wraps every call, and nothing here is compiled
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note the operators of this thread within a block."""
+        # torch's own `with` keeps flags for the whole process, which ranks would mix up.
+        _push_mode(self)
+        try:
+            yield
+        finally:
+            if _get_current_dispatch_mode() is self:
+                _pop_mode()
+
+    @override
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001  # of `item()`
+            self._note_read(args[0])
+        elif not func.is_view:
+            written = (*written_in_place(func, args, kwargs), *tree_iter(result))
+            rounded = [each for each in written if _rounds(each)]
+            self._note((args, kwargs), {each.dtype for each in rounded})
+            self._note_scalars((args, kwargs), written)
+            # A collective may still run, and each of its inputs was seen before.
+            if func.namespace not in COLLECTIVES:
+                self.has_overflowed |= any(map(_overflows, rounded))
+        return result
+
+    def _note_read(self, scalar: torch.Tensor) -> None:
+        if _is_scalar(scalar) and _is_lower(scalar.dtype, torch.float64):
+            self._read.append((weakref.ref(scalar), scalar.dtype))
+
+    def _note_scalars(self, arguments: Any, written: Sequence[Any]) -> None:
+        """Note a scalar that is rounded, and one that a tensor of a higher dtype is made of."""
+        read = {
+            each.dtype: _is_scalar(each)
+            for each in tree_iter(arguments)
+            if _is_real(each)
+        }
+        for each in (each for each in written if _is_real(each)):
+            lower = {
+                d for d, is_one in read.items() if is_one and _is_lower(d, each.dtype)
+            }
+            self._scalars |= lower
+            if _is_scalar(each) and any(_is_lower(each.dtype, dtype) for dtype in read):
+                self._scalars.add(each.dtype)
+
+    def _note(self, arguments: Any, written: set[torch.dtype]) -> None:
+        low = {each for each in written - self.found if _is_lower(each, torch.float64)}
+        if low:
+            read = [each.dtype for each in tree_iter(arguments) if _rounds(each)]
+            self.found |= {
+                each for each in low if any(_is_lower(each, r) for r in read)
+            }
+
+
+def _overflows(value: torch.Tensor) -> bool:
+    if value.dtype is not torch.float16:
+        return False
+    part = value.to_local() if isinstance(value, DTensor) else value
+    with without_dispatch_modes():  # the program does not read it
+        # Minus infinity comes from masks.
+        return bool(((part == math.inf) | part.isnan()).any())
+
+
+def _is_lower(one: torch.dtype, two: torch.dtype) -> bool:
+    return torch.finfo(one).eps > torch.finfo(two).eps

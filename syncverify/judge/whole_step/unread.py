@@ -1,0 +1,161 @@
+"""Wrong gradients that no parameter depends on.
+
+Note [Gradients that nobody reads]
+
+With ZeRO by hand, a rank owns a part of a parameter. It may leave any gradient in the other elements:
+the result of its optimizer there is replaced by the owner's. Such gradients are no mistake:
+
+- An element of a rank is *replaced* if the step writes another value where the optimizer has left one,
+  or if the optimizer leaves it as it was. A wrong gradient, or state, of a replaced element is unread if
+  another rank, which should have the same value, has the right one. A state that was loaded is
+  unread if the first step after loading replaces the element.
+- An optimizer with tensors of its own, such as a flat slice of all parameters, may read other gradients
+  than those of the model. Then gradients of the model are unread if the parameter is right after
+  each step. Where such a tensor is a copy of one parameter, its gradient is judged in any case.
+
+If no rank has the right gradient, or the owner's is wrong, it is a mistake. Adam hides a wrong factor
+in its gradients. So right parameters alone prove nothing where the optimizer has the parameters of the
+model: the element has to be replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.values import (
+    NamedTensors,
+    Quantity,
+    RankValues,
+    parameter_of,
+)
+
+_GRADIENTS = (Quantity.GRADIENT, Quantity.STEPPED)
+_OF_OPTIMIZERS = (*_GRADIENTS, Quantity.STATE, Quantity.LOADED_STATE)
+_Values = Mapping[tuple[Quantity, int, str], ComparedValue]
+
+
+def unread(
+    values: Iterable[ComparedValue], ranks: Sequence[RankValues]
+) -> list[ComparedValue]:
+    """Return wrong gradients, and states of optimizers, that no parameter depends on.
+
+    Args:
+        values: All compared values. Loaded ones have the number of the first step after loading.
+        ranks: Values of each rank.
+    """
+    by_key = {(each.quantity, each.step, each.name): each for each in values}
+    wrong = [
+        e for e in by_key.values() if e.quantity in _OF_OPTIMIZERS and e.wrong_ranks
+    ]
+    return [
+        each
+        for each in wrong
+        if _is_read_elsewhere(each, by_key, ranks) or _is_replaced(each, ranks)
+    ]
+
+
+def left_steps(values: Iterable[ComparedValue]) -> list[ComparedValue]:
+    """Return numbers of steps of ranks that leave the whole update to an owner, which sends it.
+
+    Args:
+        values: All compared values.
+    """
+    listed = [*values]
+    if any(e.wrong_ranks for e in listed if e.quantity is Quantity.PARAMETER):
+        return []
+    return [
+        each
+        for each in listed
+        if each.quantity is Quantity.SKIPPED
+        if 0 < len(each.wrong_ranks) < len(each.got)
+        if all(_is_none(each.got[rank]) for rank in each.wrong_ranks)
+        if not any(_is_none(each.expected[rank]) for rank in each.wrong_ranks)
+    ]
+
+
+def _is_none(number: torch.Tensor | None) -> bool:
+    return number is None or float(number) == 0
+
+
+def _is_read_elsewhere(
+    value: ComparedValue, by_key: _Values, ranks: Sequence[RankValues]
+) -> bool:
+    """Tell whether optimizers read gradients in the place of a wrong one of the model."""
+    if value.quantity not in _GRADIENTS:
+        return False
+    parameters = [
+        each
+        for (quantity, _, name), each in by_key.items()
+        if quantity is Quantity.PARAMETER and name == value.name
+    ]
+    if any(each.wrong_ranks or not each.is_judged for each in parameters):
+        return False
+    read = by_key.get((Quantity.STEPPED, value.step, value.name))
+    read_wrongly = [] if read is None else read.wrong_ranks
+    steps = {rank: ranks[rank].steps[value.step] for rank in value.wrong_ranks}
+    return bool(parameters) and all(
+        value.name in step.read_elsewhere
+        or (value.name in step.copied and rank not in read_wrongly)
+        for rank, step in steps.items()
+    )
+
+
+def _is_replaced(value: ComparedValue, ranks: Sequence[RankValues]) -> bool:
+    """Tell whether all wrong elements are replaced, and each is right on another rank."""
+    for rank in value.wrong_ranks:
+        is_unread = _replaced(value, rank, ranks[rank]) & _is_owned(value, rank)
+        if not bool((_is_right(value, rank) | is_unread).all()):
+            return False
+    return True
+
+
+def _is_right(value: ComparedValue, rank: int) -> torch.Tensor:
+    """Return which elements of a rank are right."""
+    expected = value.expected[rank].double()
+    got = value.got[rank]
+    ours = torch.zeros_like(expected) if got is None else got.double()
+    if ours.shape != expected.shape:
+        return torch.zeros_like(expected, dtype=torch.bool)
+    is_same = (ours == expected) | (ours.isnan() & expected.isnan())
+    return is_same | ((ours - expected).abs() <= value.tolerance)
+
+
+def _is_owned(value: ComparedValue, rank: int) -> torch.Tensor:
+    """Return which elements of a rank are right on another rank that should have the same."""
+    expected = value.expected[rank]
+    others = [
+        _is_right(value, other)
+        for other, theirs in value.expected.items()
+        if other != rank and theirs.shape == expected.shape
+        if torch.equal(theirs, expected)
+    ]
+    nowhere = torch.zeros_like(expected, dtype=torch.bool)
+    return torch.stack([nowhere, *others]).any(0)
+
+
+def _replaced(value: ComparedValue, rank: int, values: RankValues) -> torch.Tensor:
+    """Return which elements have no value that the optimizer of a rank has made."""
+    name, step = parameter_of(value.name), values.steps[value.step]
+    before = _before(values, value.step).get(name)
+    after = step.tensors[Quantity.PARAMETER].get(name)
+    shape = value.expected[rank].shape
+    nowhere = torch.zeros(shape, dtype=torch.bool)
+    if before is None or after is None or after.shape != before.shape:
+        return nowhere
+    left = step.left.get(name)
+    left = after if left is None else left
+    is_replaced = (left != after) | (left == before)
+    if shape:
+        return is_replaced if after.shape == shape else nowhere
+    # A counter of steps belongs to all elements.
+    return is_replaced.all()
+
+
+def _before(rank: RankValues, step: int) -> NamedTensors:
+    """Return the parameters of a rank before a step."""
+    if step == 0:
+        return rank.start
+    return rank.steps[step - 1].tensors[Quantity.PARAMETER]

@@ -1,0 +1,160 @@
+"""The values of a training step, as a rank has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Self
+
+import torch
+
+from syncverify.judge.whole_step.shards import KeptParts
+from syncverify.trace.source_lines import SourceLine
+
+# Name of a parameter to its tensor, whole unless an ordinary tensor is a shard; None where it
+# has no gradient.
+NamedTensors = Mapping[str, torch.Tensor | None]
+# Options of an optimizer by name, such as the learning rate, of each parameter.
+Options = Mapping[str, Mapping[str, object]]
+
+
+class StateName(str):
+    """Name of a tensor that an optimizer keeps of a parameter, such as `up.weight exp_avg`.
+
+    Names of parameters may have spaces, so no reader can find the parameter in the text.
+
+    Attributes:
+        parameter: Name of the parameter.
+    """
+
+    parameter: str
+
+    @classmethod
+    def of(cls, parameter: str, key: str) -> Self:
+        """Make the name of the tensor that an optimizer keeps of a parameter, by its key."""
+        name = cls(f"{parameter} {key}")
+        name.parameter = parameter
+        return name
+
+
+def parameter_of(name: str) -> str:
+    """Return the name of the parameter to which a value belongs."""
+    return name.parameter if isinstance(name, StateName) else name
+
+
+class Quantity(Enum):
+    """A kind of value, in the order in which a step makes them; the value is its name."""
+
+    START = "parameter before the first step"
+    GRADIENT = "gradient"
+    NORM = "gradient norm"
+    STEPPED = "gradient that the optimizer reads"
+    RETURNED = "value that the step returns"
+    SCALE = "scale of the loss"
+    SKIPPED = "number of optimizer steps"
+    STATE = "state of the optimizer"
+    PARAMETER = "parameter after the step"
+    LOADED = "parameter after loading"
+    LOADED_STATE = "state of the optimizer after loading"
+    LOADED_RATE = "learning rate after loading"
+    LOADED_SCALE = "scale of the loss after loading"
+    LOADED_GENERATOR = "state of torch's generator after loading"
+
+
+@dataclass(frozen=True, slots=True)
+class StepValues:
+    """The values of one step, as a rank has them.
+
+    Attributes:
+        tensors: Tensors by quantity and name. Scalars have no dimension.
+        local_squares: Sum of the squares of the rank's own part of each gradient.
+        rates: Learning rate of each parameter after the step.
+        clips_parts: Whether some parameters are clipped apart from others, or not at all.
+        updated: The parameters of the optimizers of this rank that step.
+        options: Options with which these update each parameter.
+        own_options: Options that all tensors of the optimizers share that are no parameters.
+        draws: Whether the step draws random numbers.
+        left: Parameters as the optimizer left them, where the step wrote others in their place.
+        read_elsewhere: Parameters that an optimizer may update from a tensor that is not their
+            gradient, as it has tensors of its own.
+        copied: Parameters that an optimizer has a copy of.
+        backwards: Lines of the program that call `backward()`.
+        used: Parameters that no optimizer has, as the backward sees them.
+        max_norm: Largest norm of torch's clipping; None where it was not called, or with several norms.
+    """
+
+    tensors: Mapping[Quantity, NamedTensors]
+    local_squares: Mapping[str, float] = field(default_factory=dict)
+    rates: NamedTensors = field(default_factory=dict)
+    clips_parts: bool = False
+    updated: frozenset[str] = frozenset()
+    options: Options = field(default_factory=dict)
+    draws: bool = False
+    left: NamedTensors = field(default_factory=dict)
+    read_elsewhere: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()
+    max_norm: float | None = None
+    backwards: tuple[SourceLine, ...] = ()
+    used: NamedTensors = field(default_factory=dict)
+    own_options: Mapping[str, object] = field(default_factory=dict)
+
+    def options_of(self, name: str) -> Mapping[str, object]:
+        """Return the options that update a parameter, also by way of a flat slice."""
+        own = self.own_options if name in self.read_elsewhere else {}
+        return self.options.get(name, own)
+
+
+@dataclass(frozen=True, slots=True)
+class RankValues:
+    """The values of a training, as a rank has them.
+
+    Attributes:
+        start: Parameters before the first step.
+        steps: Values of each step.
+        batches: The rank's part of the batch, by step.
+        split_over: Axes over which each parameter is split.
+        frozen: Parameters that need no gradient.
+        first_names: First name of each parameter of the plain model, by all of its names.
+        is_poisoned: Whether the scaler unscaled, which puts infinity or NaN into a gradient as the
+            variation says.
+        has_infinite_loss: Whether the scaled loss is infinity as the variation says.
+        kept: Parts of tensors of a mesh, which are put together after the run.
+        options: Options of the optimizers before the first step.
+        lowered: Dtypes to which operators rounded tensors of a higher dtype.
+        lowered_scalars: Dtypes below float64 of scalars that were rounded, or that the host read.
+        overflows: Numbers of the steps in which a value of float16 overflowed.
+        late: Parameters of the last step that only a next forward would gather.
+    """
+
+    start: NamedTensors
+    steps: tuple[StepValues, ...]
+    batches: tuple[Any, ...]
+    split_over: Mapping[str, frozenset[str]]
+    frozen: frozenset[str] = frozenset()
+    first_names: Mapping[str, str] = field(default_factory=dict)
+    is_poisoned: bool = False
+    has_infinite_loss: bool = False
+    kept: KeptParts = field(default_factory=dict)
+    options: Options = field(default_factory=dict)
+    lowered: frozenset[torch.dtype] = frozenset()
+    lowered_scalars: frozenset[torch.dtype] = frozenset()
+    overflows: frozenset[int] = frozenset()
+    late: frozenset[str] = frozenset()
+
+    @property
+    def scales(self) -> bool:
+        """Tell whether a scaler multiplies the loss."""
+        return any(each.tensors.get(Quantity.SCALE) for each in self.steps)
+
+    @property
+    def num_steps(self) -> float:
+        """Number of steps of the optimizer."""
+        numbers = (e.tensors[Quantity.SKIPPED]["steps"] for e in self.steps)
+        return sum(float(each) for each in numbers if each is not None)
+
+    def shown_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the values of all steps."""
+        for step in self.steps:
+            for named in step.tensors.values():
+                yield from (each for each in named.values() if each is not None)

@@ -1,0 +1,1 @@
+"""State that a process has once, which belongs to the training program."""
