@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -16,13 +15,13 @@ from syncverify.command.process_exit import (
     tell_end,
 )
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.report.console import check_folder, say, write
+from syncverify.report.console import check_folder, say
+from syncverify.report.results import publish
 from syncverify.scripts.judging import judge
 from syncverify.scripts.recording import Recording, record
 from syncverify.scripts.script import Script
 from syncverify.scripts.trace_files import read_recording, write_recording
 from syncverify.simulation.program import Device
-from syncverify.simulation.simulation import Simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +97,10 @@ def _judge(
     simulation = judge(recording)
     if simulation.refused:
         raise EnvironmentNotSupportedError(simulation.refused)
-    say(str(simulation))
-    _write_files(simulation, json_path, html_path)
+    publish(simulation, json_path, html_path)
     if recording.was_interrupted:
         say("interrupted: what was recorded until then is judged")
         leave_at_once(INTERRUPTED)
     code = VIOLATION if simulation.violations else 0
     tell_end(code)
     raise SystemExit(code)
-
-
-def _write_files(
-    simulation: Simulation, json_path: Path | None, html_path: Path | None
-) -> None:
-    if json_path is not None:
-        write(json_path, json.dumps(simulation.to_json(), indent=2))
-    if html_path is not None:
-        simulation.write_html(html_path)

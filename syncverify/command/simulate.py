@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,8 @@ from syncverify.command.process_exit import (
     tell_end,
 )
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.report.console import check_folder, kept_output, say, write
+from syncverify.report.console import check_folder, kept_output
+from syncverify.report.results import publish
 from syncverify.scenario.schedule import Schedule
 from syncverify.simulation.program import Device, SimulatedProgram
 from syncverify.simulation.simulate import ScheduleRequest, simulations
@@ -77,11 +77,7 @@ def _report(simulation: Simulation, options: SimulateOptions) -> None:
     """
     if simulation.refused:
         raise EnvironmentNotSupportedError(simulation.refused)
-    say(str(simulation))
-    if options.json_path is not None:
-        write(options.json_path, json.dumps(simulation.to_json(), indent=2))
-    if options.html_path is not None:
-        simulation.write_html(options.html_path)
+    publish(simulation, options.json_path, options.html_path)
 
 
 def _request(options: SimulateOptions) -> tuple[SimulatedProgram, ScheduleRequest]:

@@ -28,10 +28,9 @@ from syncverify.sim.turns.pct import PriorityRuns
 from syncverify.sim.turns.turn_log import order_matters
 from syncverify.simulation.harm import harm_of
 from syncverify.simulation.host_waits import refuse_unknown_stall
-from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.playing import Played, play
 from syncverify.simulation.program import Device, Program, SimulatedProgram
-from syncverify.simulation.simulation import Simulation
+from syncverify.simulation.simulation import FoundInProgram, Simulation
 from syncverify.subjects.subject_path import path_of
 from syncverify.trace.source_files import naming_torch
 from syncverify.trace.source_lines import Origin

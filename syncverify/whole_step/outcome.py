@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from syncverify.judge.remarks import Remark
+from syncverify.rendered import Rendered
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
 from syncverify.whole_step.data import NotFinite
@@ -186,9 +187,13 @@ class FoundMistake:
     places: tuple[SourceLine, ...] = ()
 
 
+class StepIsWrongError(AssertionError):
+    """A training differs from one rank; the text is its report."""
+
+
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """The outcome of all layouts.
+class Parity(Rendered):
+    """A training beside one rank on all layouts.
 
     Attributes:
         name: Name of the training.
@@ -267,6 +272,15 @@ class Comparison:
     def is_right(self) -> bool:
         """Tell whether all layouts were played, and nothing is wrong."""
         return all(each.is_right for each in self.plays)
+
+    def check(self) -> None:
+        """Do nothing if all layouts are right.
+
+        Raises:
+            StepIsWrongError: One is not, or was not played.
+        """
+        if not self.is_right:
+            raise StepIsWrongError(str(self))
 
 
 def _setups(plays: Iterable[LayoutPlay]) -> list[Beside]:

@@ -162,6 +162,10 @@ TURNED_AROUND = {
         "syncverify/backends/sim.py", "syncverify.judge.reference",
         "folders", "syncverify.backends.sim -> syncverify.judge.reference",
     ),
+    "a result renders itself": (
+        "syncverify/simulation/simulation.py", "syncverify.report.results",
+        "folders", "syncverify.simulation.simulation -> syncverify.report.results",
+    ),
     "turns know the network": (
         "syncverify/sim/turns/turn_log.py", "syncverify.sim.network.store",
         "rooms of the simulated machine",

@@ -18,7 +18,7 @@ from syncverify.whole_step.causes import (
     Scaled,
     StepMistake,
 )
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts

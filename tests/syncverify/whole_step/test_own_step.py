@@ -10,7 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.whole_step.causes import LacksSum, Scaled
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.expert_parallel import squares_of
 from tests.syncverify.whole_step.planted.steps import average, compare, update

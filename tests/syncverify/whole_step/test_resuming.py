@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from syncverify import UsageError, parity
 from syncverify.whole_step.causes import Misplaced, NotContinued, NotLoaded
 from syncverify.whole_step.checkpoint import load_distributed, save_distributed
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step import small_gpt
 from tests.syncverify.whole_step.small_gpt import batch, loss

@@ -14,7 +14,7 @@ from syncverify import parity
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import Decided, LacksSum, Scaled
 from syncverify.whole_step.lower_noise import LowerRoundingNoise
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.rounding import LoweredDtypes, Rounding
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import compare

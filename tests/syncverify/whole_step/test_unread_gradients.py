@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify.whole_step.causes import NotContinued, RanksDiffer
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,

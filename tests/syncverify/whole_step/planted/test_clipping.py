@@ -8,7 +8,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.whole_step.causes import NotClipped, Scaled
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     average,

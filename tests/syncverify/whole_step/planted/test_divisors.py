@@ -14,7 +14,7 @@ from syncverify.whole_step.causes import (
     RanksScaled,
     Scaled,
 )
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import (
     Step,
     add,

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from syncverify.whole_step.causes import Decided
 from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.steps import (

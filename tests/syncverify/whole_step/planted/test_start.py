@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from syncverify.whole_step.causes import LacksSum, RanksDiffer
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.planted.steps import (
     average,

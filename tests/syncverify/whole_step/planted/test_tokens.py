@@ -11,7 +11,7 @@ from torch import nn
 from syncverify.errors import UsageError
 from syncverify.whole_step.causes import NotANumber, Scaled, TermsWeighted, Weighted
 from syncverify.whole_step.data import EmptyPart, UnequalTokens
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import add, average, compare, update
 
 Batch = dict[str, torch.Tensor]

@@ -16,7 +16,7 @@ from syncverify.whole_step.causes import (
     Scaled,
     StepMistake,
 )
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.values import Quantity
 from tests.syncverify.whole_step.reports import experts, layers, steps
 from tests.syncverify.whole_step.reports.mixture import Reported

@@ -7,17 +7,17 @@ from typing import Any
 from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.render import rendered
-from syncverify.simulation.outcome import FoundInProgram, Outcome
-from syncverify.simulation.text import (
+from syncverify.report.simulation.text import (
     harm_lines,
     remark,
     replay_line,
     verdict,
     violation_text,
 )
+from syncverify.simulation.simulation import FoundInProgram, Simulation
 
 
-def page_of(simulation: Outcome) -> str:
+def simulation_page(simulation: Simulation) -> str:
     """Return the page as one self-contained document."""
     return rendered(
         {
@@ -32,7 +32,6 @@ def page_of(simulation: Outcome) -> str:
                 ["violations", str(len(simulation.violations))],
             ],
             "remarks": [*map(remark, simulation.remarks)],
-            "explored": None,
             "timeline": timeline_values(simulation.run, None)
             if simulation.run and not simulation.violations
             else None,
@@ -43,7 +42,7 @@ def page_of(simulation: Outcome) -> str:
     )
 
 
-def violation_values(simulation: Outcome, found: FoundInProgram) -> dict[str, Any]:
+def violation_values(simulation: Simulation, found: FoundInProgram) -> dict[str, Any]:
     """Return the values of the section of one violation."""
     violation = found.violation
     return {
@@ -54,7 +53,5 @@ def violation_values(simulation: Outcome, found: FoundInProgram) -> dict[str, An
         "diagnosis": violation_text(simulation, found),
         "replay": replay_line(simulation, found),
         "timeline": timeline_values(found.run, violation),
-        "gradients": [],
         "witness": [*harm_lines(found)],
-        "graph": None,
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from syncverify.report.html.render import rendered
+from syncverify.report.waits.text import COLUMNS, bound_lines, cells_of, verdict
 from syncverify.waits.answers import NEED_WORDS, Answer, AnsweredWaits
-from syncverify.waits.text import COLUMNS, bound_lines, cells_of, verdict
 
 
-def page_of(waits: AnsweredWaits) -> str:
+def waits_page(waits: AnsweredWaits) -> str:
     """Return the page as one self-contained document."""
     return rendered(
         {
@@ -20,8 +20,6 @@ def page_of(waits: AnsweredWaits) -> str:
             "judged": len(waits.with_word("needed")) == len(waits.answers),
             "facts": [[word, str(len(waits.with_word(word)))] for word in NEED_WORDS],
             "remarks": [*bound_lines(waits)],
-            "explored": None,
-            "timeline": None,
             "violations": [],
             "waits": {
                 "columns": [*COLUMNS],

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import torch
 
+from syncverify.report.whole_step.printed import FEWEST_DIGITS, MOST_DIGITS
 from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.printed import FEWEST_DIGITS, MOST_DIGITS
 
 _NUM_SHOWN: Final = 3
 _MAX_RANKS: Final = 4

@@ -7,25 +7,26 @@ from typing import Any
 
 import torch
 
-from syncverify.simulation.text import remark
+from syncverify.report.simulation.json_values import simulation_json
+from syncverify.report.simulation.text import remark
+from syncverify.report.whole_step.shown import ShownPart, shown_part
+from syncverify.report.whole_step.text import change, headline, replay_line, said
 from syncverify.whole_step.differences import ComparedValue
-from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
-from syncverify.whole_step.shown import ShownPart, shown_part
-from syncverify.whole_step.text import change, headline, replay_line, said
+from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.whole_step.training import Beside
 
 
-def json_of(comparison: Comparison) -> dict[str, Any]:
+def parity_json(parity: Parity) -> dict[str, Any]:
     """Return a report as plain JSON values."""
     return {
-        "name": comparison.name,
-        "steps": comparison.num_steps,
-        "seed": comparison.seed,
-        "right": comparison.is_right,
-        "beside": _beside(comparison.beside),
-        "layouts": [*map(_play, comparison.plays)],
-        "remarks": [*map(remark, comparison.remarks)],
-        "mistakes": [_mistake(comparison, each) for each in comparison.mistakes],
+        "name": parity.name,
+        "steps": parity.num_steps,
+        "seed": parity.seed,
+        "right": parity.is_right,
+        "beside": _beside(parity.beside),
+        "layouts": [*map(_play, parity.plays)],
+        "remarks": [*map(remark, parity.remarks)],
+        "mistakes": [_mistake(parity, each) for each in parity.mistakes],
     }
 
 
@@ -53,11 +54,11 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
             f"step {each.step + 1}, {each.quantity.value}, {each.name}"
             for each in play.not_judged
         ],
-        "simulation": play.simulation.to_json(),
+        "simulation": simulation_json(play.simulation),
     }
 
 
-def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
+def _mistake(parity: Parity, found: FoundMistake) -> dict[str, Any]:
     finding = found.finding
     return {
         "quantity": finding.quantity.value,
@@ -75,7 +76,7 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
         "spread": [each.name for each in finding.spread],
         "follows": [each.value for each in finding.follows],
         "values": [*map(_value, finding.differences)],
-        "replay": replay_line(comparison, found) if comparison.path else "",
+        "replay": replay_line(parity, found) if parity.path else "",
     }
 
 

@@ -6,11 +6,10 @@ import math
 from typing import Any, Final
 
 from syncverify.report.html.render import rendered
-from syncverify.simulation.page import violation_values
-from syncverify.simulation.text import remark
-from syncverify.whole_step.layout_table import LayoutCell, LayoutVerdict, rows_of
-from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
-from syncverify.whole_step.text import (
+from syncverify.report.simulation.page import violation_values
+from syncverify.report.simulation.text import remark
+from syncverify.report.whole_step.layout_table import LayoutCell, LayoutVerdict, rows_of
+from syncverify.report.whole_step.text import (
     headline,
     mistake_text,
     percent,
@@ -18,6 +17,7 @@ from syncverify.whole_step.text import (
     replay_line,
     verdict,
 )
+from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 
 # The smallest difference that has a shade of its own, and the range of shades in percent.
 _FAINT: Final = 0.001
@@ -25,57 +25,51 @@ _WEAKEST: Final = 12
 _STRONGEST: Final = 60
 
 
-def page_of(comparison: Comparison) -> str:
+def parity_page(parity: Parity) -> str:
     """Return the page as one self-contained document."""
     violations = [
         violation_values(play.simulation, each)
-        for play in comparison.plays
+        for play in parity.plays
         for each in play.simulation.violations
     ]
-    mistakes = [_mistake(comparison, each) for each in comparison.mistakes]
+    mistakes = [_mistake(parity, each) for each in parity.mistakes]
     return rendered(
         {
-            "subject": comparison.name,
-            "verdict": verdict(comparison),
-            "failed": not comparison.is_right,
-            "judged": all(not each.simulation.refused for each in comparison.plays),
+            "subject": parity.name,
+            "verdict": verdict(parity),
+            "failed": not parity.is_right,
+            "judged": all(not each.simulation.refused for each in parity.plays),
             "facts": [
-                ["layouts", str(len(comparison.plays))],
-                ["steps", str(comparison.num_steps)],
+                ["layouts", str(len(parity.plays))],
+                ["steps", str(parity.num_steps)],
                 ["mistakes", str(len(mistakes) + len(violations))],
             ],
-            "remarks": [*map(remark, comparison.remarks)],
-            "explored": None,
-            "timeline": None,
-            "layouts": _layouts(comparison),
+            "remarks": [*map(remark, parity.remarks)],
+            "layouts": _layouts(parity),
             "violations": [*mistakes, *violations],
         }
     )
 
 
-def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
+def _mistake(parity: Parity, found: FoundMistake) -> dict[str, Any]:
     finding = found.finding
     return {
         "property": finding.quantity.value,
         "cause": finding.cause.word,
         "statement": "Each rank has the value that one rank has.",
         "summary": headline(found),
-        "diagnosis": mistake_text(comparison, found),
-        "replay": replay_line(comparison, found),
-        "timeline": None,
+        "diagnosis": mistake_text(parity, found),
+        "replay": replay_line(parity, found),
         "is_values": True,
-        "gradients": [],
-        "witness": [],
-        "graph": None,
     }
 
 
-def _layouts(comparison: Comparison) -> dict[str, Any]:
+def _layouts(parity: Parity) -> dict[str, Any]:
     return {
-        "columns": [*map(_column, comparison.plays)],
+        "columns": [*map(_column, parity.plays)],
         "rows": [
             {"name": row.name, "cells": [*map(_cell, row.cells)]}
-            for row in rows_of(comparison.plays)
+            for row in rows_of(parity.plays)
         ],
     }
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from syncverify.plain_text import named
+from syncverify.report.whole_step.grouped_names import some_names
+from syncverify.report.whole_step.printed import printed
 from syncverify.whole_step.causes import (
     AddedBias,
     Clamped,
@@ -38,8 +40,6 @@ from syncverify.whole_step.causes import (
     Unexplained,
     Weighted,
 )
-from syncverify.whole_step.grouped_names import some_names
-from syncverify.whole_step.printed import printed
 from syncverify.whole_step.values import Quantity
 
 _LISTED = "compare the listed values with those of one rank"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from syncverify.whole_step.grouped_names import grouped_names
+from syncverify.report.whole_step.grouped_names import grouped_names
 from syncverify.whole_step.outcome import LayoutPlay
 from syncverify.whole_step.values import Quantity, parameter_of
 

@@ -1,11 +1,10 @@
-"""A simulation as text and as JSON: each violation, and the schedules that were played."""
+"""A simulation as text: each violation, and the schedules that were played."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from dataclasses import asdict
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from syncverify.judge.cause import is_exception
 from syncverify.judge.compared_clocks import ComparedClock
@@ -16,12 +15,13 @@ from syncverify.judge.remarks import Remark
 from syncverify.judge.swapped_collectives import SwappedCollectives
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted, named
-from syncverify.report.evidence import evidence_json, titled_events
+from syncverify.report.evidence import titled_events
 from syncverify.report.hints import hint_of
+from syncverify.report.text import events_with_code, numbered, seen_on
 from syncverify.report.witness import numbers_text
 from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME
-from syncverify.simulation.outcome import FoundInProgram, Outcome
-from syncverify.trace.source_lines import CodeLine, with_code
+from syncverify.simulation.simulation import FoundInProgram, Simulation
+from syncverify.trace.source_lines import CodeLine
 
 _TIMINGS: Final = {
     SAME: "timing cannot matter",
@@ -42,18 +42,19 @@ _HINT_OF_SENDS: Final = (
 )
 
 
-def text_of(simulation: Outcome) -> str:
+def simulation_text(simulation: Simulation) -> str:
     """Return the report of a simulation."""
-    count = len(simulation.violations)
-    blocks = list[str]()
-    for number, found in enumerate(simulation.violations, start=1):
-        title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
-        blocks.append(violation_text(simulation, found, title))
-    if simulation.remarks:
-        blocks.append(
-            "\n".join(f"REMARK: {remark(each)}" for each in simulation.remarks)
-        )
+    blocks = [
+        violation_text(simulation, found, title)
+        for title, found in numbered("VIOLATION", simulation.violations)
+    ]
+    blocks += remark_blocks(simulation.remarks)
     return "\n\n".join([*blocks, verdict(simulation)])
+
+
+def remark_blocks(remarks: Sequence[Remark]) -> list[str]:
+    """Return the block of a report that lists remarks, if there are any."""
+    return ["\n".join(f"REMARK: {remark(e)}" for e in remarks)] if remarks else []
 
 
 def remark(found: Remark) -> str:
@@ -107,7 +108,7 @@ def _ignored_tag(found: IgnoredTag) -> str:
 
 
 def violation_text(
-    simulation: Outcome, found: FoundInProgram, title: str = "VIOLATION"
+    simulation: Simulation, found: FoundInProgram, title: str = "VIOLATION"
 ) -> str:
     """Return the lines of one violation; of a program with a name, the last one replays its run."""
     lines = [*_lines(found, title)]
@@ -117,7 +118,7 @@ def violation_text(
     return "\n".join(lines)
 
 
-def replay_line(simulation: Outcome, found: FoundInProgram) -> str:
+def replay_line(simulation: Simulation, found: FoundInProgram) -> str:
     """Return the command that plays the run of a violation again."""
     if "::" in simulation.program:  # a test
         return f"pytest {simulation.program}"
@@ -145,14 +146,10 @@ def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
     yield ""
     yield f"  {violation.summary}"
     for heading, events in titled_events(violation.evidence):
-        for event in events:
-            yield f"  {heading:<11} {event.words}"
-            new = [line for line in with_code(event.origins) if line not in shown]
-            shown.update(new)
-            yield from (f"              {line}" for line in new)
+        yield from events_with_code(events, shown, heading, indent="")
     for number, line in enumerate(harm_lines(found)):
         yield f"  {'' if number else 'harm:':<11} {line}"
-    yield f"  seen on:    {named('rank', violation.ranks) if violation.ranks else 'all ranks'}"
+    yield f"  seen on:    {seen_on(violation.ranks)}"
     if words := _hint(found):
         yield f"  hint:       {words}"
 
@@ -179,7 +176,7 @@ def _all_send(found: FoundInProgram) -> bool:
     return len(last) > 1 and all(own and own[0].operation == "send" for own in last)
 
 
-def verdict(simulation: Outcome) -> str:
+def verdict(simulation: Simulation) -> str:
     """Return the last line of a report: violations, ranks, and the schedules that were played."""
     scope = f"{counted(simulation.num_ranks, 'rank')}, simulated {simulation.device}"
     if simulation.refused:
@@ -191,7 +188,7 @@ def verdict(simulation: Outcome) -> str:
     return f"{title}: {simulation.program} ({scope}, {played})"
 
 
-def _schedules(simulation: Outcome) -> str:
+def _schedules(simulation: Simulation) -> str:
     assert simulation.coverage is not None
     extent = simulation.coverage.extent
     is_swapped = any(isinstance(e, SwappedCollectives) for e in simulation.remarks)
@@ -201,30 +198,3 @@ def _schedules(simulation: Outcome) -> str:
         if is_swapped and extent == SAME
         else _TIMINGS.get(extent, extent)
     )
-
-
-def json_of(simulation: Outcome) -> dict[str, Any]:
-    """Return a report as plain JSON values."""
-    return {
-        "program": simulation.program,
-        "ranks": simulation.num_ranks,
-        "device": simulation.device,
-        "seed": simulation.seed,
-        "runs": simulation.num_runs,
-        "schedules": simulation.coverage.extent if simulation.coverage else "",
-        "refused": simulation.refused,
-        "remarks": [*map(remark, simulation.remarks)],
-        "violations": [*map(_violation_json, simulation.violations)],
-    }
-
-
-def _violation_json(found: FoundInProgram) -> dict[str, Any]:
-    violation = found.violation
-    return {
-        "property": violation.property,
-        "summary": violation.summary,
-        "ranks": list(violation.ranks),
-        "schedule": list(found.schedule.choices),
-        "evidence": evidence_json(violation.cause, violation.evidence),
-        "harm": None if found.harm is None else asdict(found.harm),
-    }

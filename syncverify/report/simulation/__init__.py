@@ -1,0 +1,1 @@
+"""The result of a program on simulated ranks as text, JSON and page."""

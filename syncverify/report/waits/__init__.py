@@ -1,0 +1,1 @@
+"""The answers about waits as text, JSON and page."""
