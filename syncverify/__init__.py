@@ -73,14 +73,14 @@ _MODULES = {
 }
 
 
-def _renderer() -> Renderer:
-    """Import the renderer of results, which they do not import."""
-    from syncverify.report import results
+def _renderer_of(result: Rendered) -> Renderer:
+    """Return the renderer of a result, which no result imports."""
+    from syncverify.report.results import RENDERERS
 
-    return results
+    return RENDERERS[type(result)]
 
 
-Rendered.renderer = _renderer
+Rendered.renderer_of = _renderer_of
 
 
 def __getattr__(name: str) -> object:

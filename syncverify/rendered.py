@@ -1,49 +1,44 @@
-"""Results of plays, which a report above them renders: as text, as JSON and as a page.
+"""Results of plays, which the report renders: as text, as JSON and as a page.
 
-A result is a value and imports nothing of the report. The report imports the results, and
-`syncverify/__init__.py`, which is imported before both, says here where the report is.
+A result imports nothing of the report, since the report imports the results. So `syncverify`, which
+is imported before both, says here where the renderers are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from typing_extensions import override
 
 
-class Renderer(Protocol):
-    """The functions that render any result."""
+class Renderer(NamedTuple):
+    """The functions that render one kind of result."""
 
-    def text_of(self, result: Rendered) -> str:
-        """Return the text of a result."""
-
-    def json_of(self, result: Rendered) -> dict[str, Any]:
-        """Return a result as plain JSON values."""
-
-    def write_page(self, result: Rendered, path: Path) -> None:
-        """Write the page of a result."""
+    text_of: Callable[[Any], str]
+    json_of: Callable[[Any], dict[str, Any]]
+    write_page: Callable[[Any, Path], None]
 
 
 class Rendered:
     """A result with a report; `str()` gives its text.
 
     Attributes:
-        renderer: Returns the renderer, which is imported once a result is rendered.
+        renderer_of: Imports the report, and returns the renderer of a result.
     """
 
     __slots__ = ()
 
-    renderer: ClassVar[Callable[[], Renderer]]
+    renderer_of: ClassVar[Callable[[Rendered], Renderer]]
 
     @override
     def __str__(self) -> str:
-        return Rendered.renderer().text_of(self)
+        return Rendered.renderer_of(self).text_of(self)
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
-        return Rendered.renderer().json_of(self)
+        return Rendered.renderer_of(self).json_of(self)
 
     def write_html(self, path: Path) -> None:
         """Write the report as one page.
@@ -51,4 +46,4 @@ class Rendered:
         Raises:
             UsageError: The file cannot be written.
         """
-        Rendered.renderer().write_page(self, path)
+        Rendered.renderer_of(self).write_page(self, path)

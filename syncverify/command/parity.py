@@ -17,7 +17,7 @@ from syncverify.command.process_exit import (
     tell_end,
 )
 from syncverify.errors import UsageError
-from syncverify.report.console import check_folder, say
+from syncverify.report.console import check_folders, say
 from syncverify.report.results import publish
 from syncverify.subjects.subject_path import imported
 from syncverify.whole_step.described import (
@@ -56,8 +56,7 @@ def execute(options: ParityOptions) -> NoReturn:
         SystemExit: With the exit code.
         UsageError: The training cannot be played; the layouts before are reported.
     """
-    check_folder(options.json_path)
-    check_folder(options.html_path)
+    check_folders(options.json_path, options.html_path)
     known = list[Parity]()
 
     def kept() -> str:

@@ -15,7 +15,7 @@ from syncverify.command.process_exit import (
     tell_end,
 )
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.report.console import check_folder, say
+from syncverify.report.console import check_folders, say
 from syncverify.report.results import publish
 from syncverify.scripts.judging import judge
 from syncverify.scripts.recording import Recording, record
@@ -53,9 +53,7 @@ def execute_record(options: RecordOptions) -> NoReturn:
         SystemExit: Otherwise, with the exit code.
         UsageError: The script is not there, or a file cannot be written.
     """
-    check_folder(options.json_path)
-    check_folder(options.html_path)
-    check_folder(options.folder)
+    check_folders(options.json_path, options.html_path, options.folder)
     script = Script(options.script, options.arguments, options.is_module)
     with ending_when_interrupted(COMMAND_NAME):
         recording = record(
@@ -80,8 +78,7 @@ def execute_judge(
         SystemExit: Otherwise, with the exit code.
         UsageError: A file cannot be read or written.
     """
-    check_folder(json_path)
-    check_folder(html_path)
+    check_folders(json_path, html_path)
     _judge(read_recording(folder), json_path, html_path)
 
 

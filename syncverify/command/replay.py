@@ -77,7 +77,7 @@ def _execute(
         )
         files.write(report, found, opened, otherwise=_entry(reproducer))
     say_annotations(shown_as, annotations_of(report))
-    for line in _comparison(reproducer, violations, found, backend):
+    for line in _comparison(reproducer, report, found.capabilities.tensors):
         say(line)
     leave(VIOLATION if violations else 0, opened)
 
@@ -109,32 +109,21 @@ def _note_schedule(reproducer: Reproducer, backend: str) -> None:
         )
 
 
-def _comparison(
-    reproducer: Reproducer,
-    violations: list[FoundViolation],
-    subject: Subject,
-    backend: str,
-) -> list[str]:
+def _comparison(reproducer: Reproducer, report: Report, tensors: str) -> list[str]:
     """Return the violations as text, the recorded one alone if it is among them."""
     identity = (reproducer.property, reproducer.cause)
     named = f"{reproducer.property} ({reproducer.cause})"
+    violations, subject, backend = report.violations, report.subject, report.backend
     same = [entry for entry in violations if entry.violation.identity == identity]
     texts = [
-        violation_text(
-            entry,
-            subject=subject.name,
-            backend=backend,
-            contract=subject.contract_choice,
-        )
-        + "\n"
-        for entry in same or violations
+        violation_text(entry, **report.names) + "\n" for entry in same or violations
     ]
     if same:
-        return [*texts, f"REPRODUCED: {subject.name} violates {named} on {backend}"]
+        return [*texts, f"REPRODUCED: {subject} violates {named} on {backend}"]
     if violations:
-        other = f"{subject.name} violates something else than {named} on {backend}"
+        other = f"{subject} violates something else than {named} on {backend}"
         return [*texts, f"NOT REPRODUCED: {other}"]
     return [
-        *scenario_lines(reproducer.scenario, subject.capabilities.tensors),
-        f"NOT REPRODUCED: {subject.name} holds {named} on {backend}",
+        *scenario_lines(reproducer.scenario, tensors),
+        f"NOT REPRODUCED: {subject} holds {named} on {backend}",
     ]

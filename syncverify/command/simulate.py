@@ -17,7 +17,7 @@ from syncverify.command.process_exit import (
     tell_end,
 )
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.report.console import check_folder, kept_output
+from syncverify.report.console import check_folders, kept_output
 from syncverify.report.results import publish
 from syncverify.scenario.schedule import Schedule
 from syncverify.simulation.program import Device, SimulatedProgram
@@ -50,8 +50,7 @@ def execute(options: SimulateOptions) -> NoReturn:
         SystemExit: Otherwise, with the exit code.
         UsageError: The program cannot be found, an option is wrong, or a file cannot be written.
     """
-    check_folder(options.json_path)
-    check_folder(options.html_path)
+    check_folders(options.json_path, options.html_path)
     known = list[Simulation]()
 
     def kept() -> str:

@@ -16,10 +16,15 @@ from syncverify.command.playing import playing
 from syncverify.command.process_exit import tell_end
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
-from syncverify.report.console import CommandConsole, check_folder, write, write_json
-from syncverify.report.waits.json_values import waits_json
-from syncverify.report.waits.page import waits_page
-from syncverify.report.waits.text import COLUMNS, bound_lines, cells_of, verdict
+from syncverify.report.console import CommandConsole, check_folders, write, write_json
+from syncverify.report.waits import (
+    COLUMNS,
+    bound_lines,
+    cells_of,
+    verdict,
+    waits_json,
+    waits_page,
+)
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.small_scope import SmallScope
@@ -66,8 +71,7 @@ def execute(options: WaitsOptions) -> NoReturn:
         SystemExit: Otherwise, with the exit code.
         UsageError: The subject needs processes, or is wrong with all of its waits.
     """
-    check_folder(options.json_path)
-    check_folder(options.html_path)
+    check_folders(options.json_path, options.html_path)
     subjects = [
         _resolved(name, options.contract) for name in (options.subject, *options.others)
     ]

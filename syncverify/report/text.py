@@ -93,13 +93,8 @@ def diagnosis(report: Report) -> str:
     """Describe every violation of a report, or the wrong features that fail it, to print."""
     if report.always_raises and len(report.violations) == 1:
         return "\n".join([*always_raised(report), "", verdict(report)])
-    names = {
-        "subject": report.subject,
-        "backend": report.backend,
-        "contract": report.contract_choice,
-    }
     blocks = [
-        violation_text(entry, **names, title=title)
+        violation_text(entry, **report.names, title=title)
         for title, entry in numbered("VIOLATION", report.violations)
     ]
     if report.has_failed and not blocks:
@@ -123,10 +118,7 @@ def always_raised(report: Report) -> Iterator[str]:
     left = f"; not tried: {report.not_tried.parts}" if report.not_tried else ""
     yield f"  all {counted(report.examples, 'scenario')} raised it at this line{left}"
     yield f"  hint:   {hint(violation.cause, violation.evidence)}"
-    line = replay_line(
-        entry.token, report.subject, report.backend, report.contract_choice
-    )
-    yield f"  replay: {line}"
+    yield f"  replay: {replay_line(entry.token, **report.names)}"
 
 
 def brief(

@@ -76,18 +76,13 @@ def _violation(
     report: Report, entry: FoundViolation, replay: Replayed | None
 ) -> dict[str, Any]:
     violation = entry.violation
-    names = {
-        "subject": report.subject,
-        "backend": report.backend,
-        "contract": report.contract_choice,
-    }
     return {
         "property": violation.property,
         "cause": violation.cause,
         "statement": STATEMENTS[violation.property],
         "summary": violation.summary,
-        "diagnosis": violation_text(entry, **names),
-        "replay": replay_line(entry.token, *names.values()),
+        "diagnosis": violation_text(entry, **report.names),
+        "replay": replay_line(entry.token, **report.names),
         "timeline": None
         if replay is None
         else timeline_values(replay.run, replay.violation),

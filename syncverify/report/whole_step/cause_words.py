@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 from syncverify.plain_text import named
-from syncverify.report.whole_step.grouped_names import some_names
-from syncverify.report.whole_step.printed import printed
+from syncverify.report.whole_step.shown import printed, some_names
 from syncverify.whole_step.causes import (
     AddedBias,
     Clamped,

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from syncverify.report.simulation.json_values import simulation_json
-from syncverify.report.simulation.text import remark
+from syncverify.report.simulation import remark, simulation_json
 from syncverify.report.whole_step.shown import ShownPart, shown_part
 from syncverify.report.whole_step.text import change, headline, replay_line, said
 from syncverify.whole_step.differences import ComparedValue

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from syncverify.report.html.render import rendered
-from syncverify.report.simulation.page import violation_values
-from syncverify.report.simulation.text import remark
-from syncverify.report.whole_step.layout_table import LayoutCell, LayoutVerdict, rows_of
+from syncverify.report.simulation import remark, violation_values
+from syncverify.report.whole_step.shown import grouped_names
 from syncverify.report.whole_step.text import (
     headline,
     mistake_text,
@@ -18,6 +20,7 @@ from syncverify.report.whole_step.text import (
     verdict,
 )
 from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
+from syncverify.whole_step.values import Quantity, parameter_of
 
 # The smallest difference that has a shade of its own, and the range of shades in percent.
 _FAINT: Final = 0.001
@@ -102,3 +105,89 @@ def _shade(error: float) -> int:
         return 0
     size = math.log10(min(max(error, _FAINT), 1.0) / _FAINT) / -math.log10(_FAINT)
     return round(_WEAKEST + (_STRONGEST - _WEAKEST) * size)
+
+
+class LayoutVerdict(Enum):
+    """The verdict of all values of a parameter on a layout; the value is its name."""
+
+    RIGHT = "right"
+    MISTAKE = "mistake"
+    FOLLOWS = "follows"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutCell:
+    """A parameter on a layout.
+
+    Attributes:
+        verdict: A mistake, or the consequence of one, or right, or not compared.
+        error: Largest difference of a wrong element, as a part of the tensor's largest one; 0 where
+            none is wrong.
+        quantity: The first wrong quantity; None where none is wrong.
+    """
+
+    verdict: LayoutVerdict
+    error: float = 0.0
+    quantity: Quantity | None = None
+
+    @property
+    def kind(self) -> tuple[LayoutVerdict, Quantity | None]:
+        """The part of a cell that is equal for layers in one row."""
+        return self.verdict, self.quantity
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRow:
+    """Equal parameters on all layouts.
+
+    Attributes:
+        name: Their name.
+        cells: One cell for each layout.
+    """
+
+    name: str
+    cells: tuple[LayoutCell, ...]
+
+
+def rows_of(plays: Sequence[LayoutPlay]) -> list[LayoutRow]:
+    """Return a row for all parameters that differ in one number of their names alone.
+
+    The cells of one row have the same verdict and the same first wrong quantity.
+    """
+    names = dict.fromkeys(parameter_of(name) for play in plays for name in play.worst)
+    cells = {name: tuple(_cell_of(play, name) for play in plays) for name in names}
+    kinds = {
+        name: tuple(each.kind for each in listed) for name, listed in cells.items()
+    }
+    rows = dict[str, LayoutRow]()
+    for kind in dict.fromkeys(kinds.values()):
+        groups = grouped_names(name for name in names if kinds[name] == kind)
+        for group, members in groups.items():
+            merged = zip(*(cells[name] for name in members), strict=True)
+            row = LayoutRow(
+                group, tuple(max(e, key=lambda cell: cell.error) for e in merged)
+            )
+            rows[members[0]] = row
+    return [rows[name] for name in names if name in rows]
+
+
+def _cell_of(play: LayoutPlay, parameter: str) -> LayoutCell:
+    worst = [each for n, each in play.worst.items() if parameter_of(n) == parameter]
+    if not worst:
+        return LayoutCell(LayoutVerdict.NONE)
+    wrong = [each for each in worst if each.quantity is not None]
+    if not wrong:
+        return LayoutCell(LayoutVerdict.RIGHT)
+    own = [
+        value
+        for finding in play.findings
+        for value in finding.differences
+        if parameter_of(value.name) == parameter
+    ]
+    if own:
+        error = max(value.error for value in own)
+        return LayoutCell(LayoutVerdict.MISTAKE, error, own[0].quantity)
+    kinds = [*Quantity]
+    first = min((e.quantity for e in wrong if e.quantity), key=kinds.index)
+    return LayoutCell(LayoutVerdict.FOLLOWS, max(each.error for each in wrong), first)

@@ -1,17 +1,22 @@
-"""The elements of a wrong value that a report prints."""
+"""The numbers and the names that a report prints, such as those of equal layers as one name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import groupby
+from typing import Any, Final, NamedTuple
 
 import torch
 
-from syncverify.report.whole_step.printed import FEWEST_DIGITS, MOST_DIGITS
 from syncverify.whole_step.differences import ComparedValue
 
+# 17 digits tell any two numbers of float64 apart.
+_FEWEST_DIGITS: Final = 6
+_MOST_DIGITS: Final = 17
 _NUM_SHOWN: Final = 3
 _MAX_RANKS: Final = 4
+MAX_NAMES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class ShownPart:
     """
 
     indices: tuple[int, ...]
-    digits: int = FEWEST_DIGITS
+    digits: int = _FEWEST_DIGITS
 
     def text(self, value: torch.Tensor | None) -> str:
         """Return the elements as text, with dots where some are left out."""
@@ -59,9 +64,11 @@ def shown_part(value: ComparedValue) -> ShownPart:
     elif len(firsts) < _NUM_SHOWN:
         firsts |= {start + 1, start + 2}
     indices = tuple(sorted(firsts))
-    parts = (ShownPart(indices, digits) for digits in range(FEWEST_DIGITS, MOST_DIGITS))
+    parts = (
+        ShownPart(indices, digits) for digits in range(_FEWEST_DIGITS, _MOST_DIGITS)
+    )
     apart = (e for e in parts if all(e.text(a) != e.text(b) for a, b in pairs))
-    return next(apart, ShownPart(indices, MOST_DIGITS))
+    return next(apart, ShownPart(indices, _MOST_DIGITS))
 
 
 def shown_ranks(value: ComparedValue) -> list[int]:
@@ -81,3 +88,75 @@ def _first_wrong(
     is_right |= (ours == theirs) | (ours.isnan() & theirs.isnan())
     wrong = (~is_right).nonzero()
     return int(wrong[0]) if len(wrong) else 0
+
+
+def printed(number: float, *others: float) -> str:
+    """Return a number as text that is no text of another number.
+
+    Args:
+        number: The number.
+        others: The numbers that it has to be told from; equal ones count as the same number.
+    """
+    different = [each for each in others if each != number]
+    for digits in range(_FEWEST_DIGITS, _MOST_DIGITS):
+        text = f"{number:.{digits}g}"
+        if all(text != f"{each:.{digits}g}" for each in different):
+            return text
+    return f"{number:.{_MOST_DIGITS}g}"
+
+
+def grouped_names(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return names by the name of their group, such as `blocks.{0-3}.norm.weight`.
+
+    Names are one group if they differ in their first number alone.
+    """
+    by_layer = dict[tuple[str, str], dict[str, int | None]]()
+    for name in names:
+        before, number, after = _split(name)
+        by_layer.setdefault((before, after), {})[name] = number
+    return {
+        _joined(before, [*numbers.values()], after): [*numbers]
+        for (before, after), numbers in by_layer.items()
+    }
+
+
+def some_names(names: Iterable[str], most: int = MAX_NAMES) -> str:
+    """Return the first groups of names, and the number of the other names."""
+    groups = grouped_names(names)
+    more = sum(len(each) for each in [*groups.values()][most:])
+    text = ", ".join([*groups][:most])
+    return f"{text}, and {more} more" if more else text
+
+
+class _SplitName(NamedTuple):
+    """A name, cut at its first number; no number and no rest where it has none."""
+
+    before: str
+    number: int | None
+    after: str
+
+
+def _split(name: str) -> _SplitName:
+    parts = name.split(".")
+    place = next((i for i, part in enumerate(parts) if part.isdecimal()), None)
+    if place is None:
+        return _SplitName(name, None, "")
+    before, after = parts[:place], parts[place + 1 :]
+    return _SplitName(
+        ".".join([*before, ""]), int(parts[place]), ".".join(["", *after])
+    )
+
+
+def _joined(before: str, numbers: list[int | None], after: str) -> str:
+    listed = sorted(each for each in numbers if each is not None)
+    ranges = ",".join(_ranges(listed))
+    return f"{before}{f'{{{ranges}}}' if len(listed) > 1 else ranges}{after}"
+
+
+def _ranges(numbers: list[int]) -> Iterable[str]:
+    """Yield ranges of numbers that follow each other, such as `0-3` and `5`."""
+    pairs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    for _, run in pairs:
+        listed = [number for _, number in run]
+        first, last = listed[0], listed[-1]
+        yield str(first) if first == last else f"{first}-{last}"

@@ -9,12 +9,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from syncverify.plain_text import counted, named
-from syncverify.report.simulation.text import remark_blocks, simulation_text
+from syncverify.report.simulation import remark_blocks, simulation_text
 from syncverify.report.text import numbered
 from syncverify.report.whole_step.cause_words import words_of
-from syncverify.report.whole_step.grouped_names import grouped_names, some_names
-from syncverify.report.whole_step.printed import printed
-from syncverify.report.whole_step.shown import shown_part, shown_ranks
+from syncverify.report.whole_step.shown import (
+    grouped_names,
+    printed,
+    shown_part,
+    shown_ranks,
+    some_names,
+)
 from syncverify.whole_step.causes import CopiesRoundedApart
 from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
 from syncverify.whole_step.findings import WrongQuantity

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.report.simulation.text import remark
+from syncverify.report.simulation import remark
 from syncverify.scripts.exit_functions import exit_functions_run
 from syncverify.scripts.judging import judge
 from syncverify.scripts.kept_warnings import show_warnings, warnings_kept

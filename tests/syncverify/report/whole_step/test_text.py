@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from syncverify.report.whole_step.cause_words import words_of
-from syncverify.report.whole_step.grouped_names import some_names
-from syncverify.report.whole_step.layout_table import (
+from syncverify.report.whole_step.page import (
     LayoutCell,
     LayoutRow,
     LayoutVerdict,
+    parity_page,
     rows_of,
 )
-from syncverify.report.whole_step.page import parity_page
+from syncverify.report.whole_step.shown import some_names
 from syncverify.report.whole_step.text import headline, play_words
 from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step import causes

@@ -5,9 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.report.waits.json_values import waits_json
-from syncverify.report.waits.page import waits_page
-from syncverify.report.waits.text import bound_lines, cells_of, verdict
+from syncverify.report.waits import (
+    bound_lines,
+    cells_of,
+    verdict,
+    waits_json,
+    waits_page,
+)
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.sync_points import SyncPoint

@@ -1,10 +1,11 @@
-"""A simulation as text: each violation, and the schedules that were played."""
+"""A simulation as text, JSON and page: each violation, and the schedules that were played."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import asdict
+from typing import Any, Final
 
 from syncverify.judge.cause import is_exception
 from syncverify.judge.compared_clocks import ComparedClock
@@ -15,8 +16,10 @@ from syncverify.judge.remarks import Remark
 from syncverify.judge.swapped_collectives import SwappedCollectives
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted, named
-from syncverify.report.evidence import titled_events
+from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.hints import hint_of
+from syncverify.report.html.moment import timeline_values
+from syncverify.report.html.render import rendered
 from syncverify.report.text import events_with_code, numbered, seen_on
 from syncverify.report.witness import numbers_text
 from syncverify.search.schedules import COMPLETE, FIRST, RANDOM, SAME
@@ -198,3 +201,70 @@ def _schedules(simulation: Simulation) -> str:
         if is_swapped and extent == SAME
         else _TIMINGS.get(extent, extent)
     )
+
+
+def simulation_json(simulation: Simulation) -> dict[str, Any]:
+    """Return a report as plain JSON values."""
+    return {
+        "program": simulation.program,
+        "ranks": simulation.num_ranks,
+        "device": simulation.device,
+        "seed": simulation.seed,
+        "runs": simulation.num_runs,
+        "schedules": simulation.coverage.extent if simulation.coverage else "",
+        "refused": simulation.refused,
+        "remarks": [*map(remark, simulation.remarks)],
+        "violations": [*map(_violation_json, simulation.violations)],
+    }
+
+
+def _violation_json(found: FoundInProgram) -> dict[str, Any]:
+    violation = found.violation
+    return {
+        "property": violation.property,
+        "summary": violation.summary,
+        "ranks": list(violation.ranks),
+        "schedule": list(found.schedule.choices),
+        "evidence": evidence_json(violation.cause, violation.evidence),
+        "harm": None if found.harm is None else asdict(found.harm),
+    }
+
+
+def simulation_page(simulation: Simulation) -> str:
+    """Return the page as one self-contained document."""
+    return rendered(
+        {
+            "subject": simulation.program,
+            "verdict": verdict(simulation),
+            "failed": bool(simulation.violations),
+            "judged": not simulation.refused,
+            "facts": [
+                ["ranks", str(simulation.num_ranks)],
+                ["device", simulation.device],
+                ["runs", f"{simulation.num_runs:,}"],
+                ["violations", str(len(simulation.violations))],
+            ],
+            "remarks": [*map(remark, simulation.remarks)],
+            "timeline": timeline_values(simulation.run, None)
+            if simulation.run and not simulation.violations
+            else None,
+            "violations": [
+                violation_values(simulation, each) for each in simulation.violations
+            ],
+        }
+    )
+
+
+def violation_values(simulation: Simulation, found: FoundInProgram) -> dict[str, Any]:
+    """Return the values of the section of one violation."""
+    violation = found.violation
+    return {
+        "property": violation.property,
+        "cause": violation.cause,
+        "statement": STATEMENTS[violation.property],
+        "summary": violation.summary,
+        "diagnosis": violation_text(simulation, found),
+        "replay": replay_line(simulation, found),
+        "timeline": timeline_values(found.run, violation),
+        "witness": [*harm_lines(found)],
+    }

@@ -1,1 +1,0 @@
-"""The answers about waits as text, JSON and page."""
