@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from typing_extensions import override
-
 
 class Renderer(NamedTuple):
     """The functions that render one kind of result."""
@@ -32,8 +30,8 @@ class Rendered:
 
     renderer_of: ClassVar[Callable[[Rendered], Renderer]]
 
-    @override
-    def __str__(self) -> str:
+    # Without @override: `import syncverify` does not import typing_extensions.
+    def __str__(self) -> str:  # type: ignore[explicit-override]
         return Rendered.renderer_of(self).text_of(self)
 
     def to_json(self) -> dict[str, Any]:
