@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from syncverify.rendered import Rendered, Renderer
+
 if TYPE_CHECKING:
     from syncverify.errors import SyncverifyError as SyncverifyError
     from syncverify.errors import UsageError as UsageError
     from syncverify.one_play import PlayedScenario as PlayedScenario
-    from syncverify.one_play import assert_right as assert_right
     from syncverify.one_play import play as play
     from syncverify.pytest_plugin import check as check
     from syncverify.scenario.contract import Capabilities as Capabilities
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from syncverify.simulation.regions import region as region
     from syncverify.simulation.simulate import simulate as simulate
     from syncverify.simulation.testing.case import SimTestCase as SimTestCase
+    from syncverify.verification.assertion import assert_right as assert_right
     from syncverify.verification.verify import CoverageGap as CoverageGap
     from syncverify.verification.verify import PropertyViolation as PropertyViolation
     from syncverify.verification.verify import verify as verify
@@ -61,7 +63,7 @@ _MODULES = {
     "SimTestCase": "syncverify.simulation.testing.case",
     "SyncverifyError": "syncverify.errors",
     "UsageError": "syncverify.errors",
-    "assert_right": "syncverify.one_play",
+    "assert_right": "syncverify.verification.assertion",
     "parity": "syncverify.whole_step.parity",
     "play": "syncverify.one_play",
     "check": "syncverify.pytest_plugin",
@@ -69,6 +71,16 @@ _MODULES = {
     "simulate": "syncverify.simulation.simulate",
     "verify": "syncverify.verification.verify",
 }
+
+
+def _renderer_of(result: Rendered) -> Renderer:
+    """Return the renderer of a result, which no result imports."""
+    from syncverify.report.results import RENDERERS
+
+    return RENDERERS[type(result)]
+
+
+Rendered.renderer_of = _renderer_of
 
 
 def __getattr__(name: str) -> object:

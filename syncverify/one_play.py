@@ -1,4 +1,4 @@
-"""Play one scenario that a caller chose, and ask whether all is right: fuzzing by hand."""
+"""Play one scenario that a caller chose: fuzzing by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from syncverify.backends.announced_counts import with_announced_counts
 from syncverify.backends.choice import open_backend
 from syncverify.errors import UsageError
 from syncverify.repair.diagnosis import diagnosed
-from syncverify.report.text import violation_text
 from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
@@ -20,7 +19,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.outer_test import is_reported, unexplained
+from syncverify.search.outer_test import unexplained
 from syncverify.search.replayed import Replayed, replayed
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
 
@@ -128,32 +127,3 @@ def _counting(
         replace(violations[identity], related=related)
         for identity, related in met.reported().items()
     )
-
-
-@unexplained
-def assert_right(played: PlayedScenario) -> None:
-    """Raise unless all properties hold in a scenario that was played.
-
-    Inside a Hypothesis test the failure that Hypothesis reports has a fix and a witness; those
-    on the way to it have none (`Note [Plays inside a test]`).
-
-    Raises:
-        AssertionError: A property is violated; the message is the diagnosis of each.
-    """
-    __tracebackhide__ = True  # pytest shows the user's lines and the diagnosis
-    if not played.is_right:
-        raise AssertionError(_message(played.diagnosed() if is_reported() else played))
-
-
-def _message(played: PlayedScenario) -> str:
-    first = played.violations[0].violation
-    texts = [
-        violation_text(
-            entry,
-            subject=played.subject,
-            backend=played.backend,
-            contract=played.contract,
-        )
-        for entry in played.violations
-    ]
-    return "\n\n".join([f"{first.property}: {first.summary}", *texts])

@@ -319,8 +319,7 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
         if _is_on_github():
             where = (line.file, line.number) if line else ()
             yield _ANNOTATION, workflow_command(words, *where)
-        names = (report.subject, report.backend, report.contract_choice)
-        yield _REPLAY, replay_line(entry.token, *names)
+        yield _REPLAY, replay_line(entry.token, **report.names)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

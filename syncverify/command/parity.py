@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,8 @@ from syncverify.command.process_exit import (
 )
 from syncverify.command.reproduced import reproduced_line
 from syncverify.errors import UsageError
-from syncverify.report.console import check_folder, say, write
+from syncverify.report.console import check_folders, say
+from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.subjects.subject_path import imported
 from syncverify.whole_step.described import (
@@ -29,8 +29,8 @@ from syncverify.whole_step.described import (
     layouts_of,
     sizes_of,
 )
-from syncverify.whole_step.page import page_of
-from syncverify.whole_step.parity import Parity, comparisons
+from syncverify.whole_step.outcome import Parity
+from syncverify.whole_step.parity import comparisons
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,13 @@ def execute(options: ParityOptions) -> NoReturn:
         SystemExit: With the exit code.
         UsageError: The training cannot be played; the layouts before are reported.
     """
-    check_folder(options.json_path)
-    check_folder(options.html_path)
+    check_folders(options.json_path, options.html_path)
     known = list[Parity]()
 
     def kept() -> str:
         if not known:
             return ""
-        _report(known[-1], options)
+        publish(known[-1], options.json_path, options.html_path)
         return "the report above has the layouts before"
 
     with ending_when_interrupted(COMMAND_NAME, kept):
@@ -75,7 +74,7 @@ def execute(options: ParityOptions) -> NoReturn:
         except UsageError:  # of a later layout
             kept()
             raise
-    _report(known[-1], options)
+    publish(known[-1], options.json_path, options.html_path)
     _say_reproduced(options.expected, known[-1])
     code = _code(known[-1])
     tell_end(code)
@@ -114,14 +113,6 @@ def _num_played(parity: Parity, chosen: Described) -> int:
     """Return how many of the chosen layouts were played, with any data."""
     listed = (each for each in parity.plays if each.layout in chosen.layouts)
     return len({(each.layout, each.num_micro_batches) for each in listed})
-
-
-def _report(parity: Parity, options: ParityOptions) -> None:
-    say(str(parity))
-    if options.json_path is not None:
-        write(options.json_path, json.dumps(parity.to_json(), indent=2))
-    if options.html_path is not None:
-        write(options.html_path, page_of(parity))
 
 
 def _chosen(options: ParityOptions) -> Described:

@@ -17,7 +17,7 @@ from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
 from syncverify.plain_text import counted
 from syncverify.report.annotations import annotations_of, say_annotations
-from syncverify.report.console import CommandConsole, check_folder, write
+from syncverify.report.console import CommandConsole, check_folders, write
 from syncverify.report.found_contract import compared, corrected, found_contract
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.observed_table import table_lines
@@ -78,8 +78,7 @@ def execute(options: ProbeOptions) -> None:
 def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
     own = resolve(options.subject, options.contract)
     plain = replace(own, capabilities=own.capabilities.plain())
-    check_folder(options.output)
-    check_folder(options.json_path)
+    check_folders(options.output, options.json_path)
     console = progress.console
     with closing(open_backend(options.backend, plain)) as backend:
         try:

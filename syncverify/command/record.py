@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -17,14 +16,14 @@ from syncverify.command.process_exit import (
 )
 from syncverify.command.simulate import say_reproduced
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.report.console import check_folder, say, write
+from syncverify.report.console import check_folders, say
+from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scripts.judging import judge
 from syncverify.scripts.recording import Recording, record
 from syncverify.scripts.script import Script
 from syncverify.scripts.trace_files import read_recording, write_recording
 from syncverify.simulation.program import Device
-from syncverify.simulation.simulation import Simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,9 @@ def execute_record(options: RecordOptions) -> NoReturn:
         SystemExit: Otherwise, with the exit code.
         UsageError: The script is not there, or a file cannot be written.
     """
-    check_folder(options.json_path)
-    check_folder(options.html_path)
-    if options.expected is None:
-        check_folder(options.folder)
+    is_first = options.expected is None
+    folders = [options.folder] if is_first else []
+    check_folders(options.json_path, options.html_path, *folders)
     script = Script(options.script, options.arguments, options.is_module)
     with ending_when_interrupted(COMMAND_NAME):
         recording = record(
@@ -70,9 +68,7 @@ def execute_record(options: RecordOptions) -> NoReturn:
             hang_timeout_seconds=options.hang_timeout,
             names_torch=options.names_torch,
         )
-    if (
-        options.expected is None
-    ):  # a replay leaves the traces of the first run as they are
+    if is_first:  # a replay leaves the traces of the first run as they are
         write_recording(recording, options.folder)
         say(f"traces: {options.folder}")
     _judge(recording, options.json_path, options.html_path, options.expected)
@@ -88,8 +84,7 @@ def execute_judge(
         SystemExit: Otherwise, with the exit code.
         UsageError: A file cannot be read or written.
     """
-    check_folder(json_path)
-    check_folder(html_path)
+    check_folders(json_path, html_path)
     _judge(read_recording(folder), json_path, html_path)
 
 
@@ -108,8 +103,7 @@ def _judge(
     simulation = judge(recording)
     if simulation.refused:
         raise EnvironmentNotSupportedError(simulation.refused)
-    say(str(simulation))
-    _write_files(simulation, json_path, html_path)
+    publish(simulation, json_path, html_path)
     if recording.was_interrupted:
         say("interrupted: what was recorded until then is judged")
         leave_at_once(INTERRUPTED)
@@ -117,12 +111,3 @@ def _judge(
     code = VIOLATION if simulation.violations else 0
     tell_end(code)
     raise SystemExit(code)
-
-
-def _write_files(
-    simulation: Simulation, json_path: Path | None, html_path: Path | None
-) -> None:
-    if json_path is not None:
-        write(json_path, json.dumps(simulation.to_json(), indent=2))
-    if html_path is not None:
-        simulation.write_html(html_path)

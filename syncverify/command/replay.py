@@ -78,7 +78,7 @@ def _execute(
         )
         files.write(report, found, opened, otherwise=_entry(reproducer))
     say_annotations(shown_as, annotations_of(report))
-    for line in _comparison(reproducer, violations, found, backend):
+    for line in _comparison(reproducer, report, found.capabilities.tensors):
         say(line)
     leave(VIOLATION if violations else 0, opened)
 
@@ -110,27 +110,16 @@ def _note_schedule(reproducer: Reproducer, backend: str) -> None:
         )
 
 
-def _comparison(
-    reproducer: Reproducer,
-    violations: list[FoundViolation],
-    subject: Subject,
-    backend: str,
-) -> list[str]:
+def _comparison(reproducer: Reproducer, report: Report, tensors: str) -> list[str]:
     """Return the violations as text, the recorded one alone if it is among them."""
     identity = (reproducer.property, reproducer.cause)
+    violations, subject, backend = report.violations, report.subject, report.backend
     same = [entry for entry in violations if entry.violation.identity == identity]
     texts = [
-        violation_text(
-            entry,
-            subject=subject.name,
-            backend=backend,
-            contract=subject.contract_choice,
-        )
-        + "\n"
-        for entry in same or violations
+        violation_text(entry, **report.names) + "\n" for entry in same or violations
     ]
     found = [entry.violation.identity for entry in violations]
-    line = reproduced_line(identity, found, subject.name, is_right=not violations)
+    line = reproduced_line(identity, found, subject, is_right=not violations)
     if not violations:
-        texts = [*scenario_lines(reproducer.scenario, subject.capabilities.tensors)]
+        texts = [*scenario_lines(reproducer.scenario, tensors)]
     return [*texts, f"{line} on {backend}"]

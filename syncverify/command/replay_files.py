@@ -11,7 +11,7 @@ from typing import Any
 from syncverify.backends.choice import AnyBackend
 from syncverify.dumps.writing import dumps_of
 from syncverify.errors import UsageError
-from syncverify.report.console import check_folder, say, write, write_json
+from syncverify.report.console import check_folders, say, write, write_json
 from syncverify.report.evidence import remedy_of
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
@@ -48,8 +48,7 @@ class ReplayFiles:
 
     def check(self) -> None:
         """Raise UsageError for a file in a missing folder, before a search is run for it."""
-        for path in (self.html, self.trace, self.dumps):
-            check_folder(path)
+        check_folders(self.html, self.trace, self.dumps)
 
     def write(
         self,

@@ -23,7 +23,7 @@ from syncverify.command.report_so_far import ReportSoFar
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
 from syncverify.report.annotations import annotations_of, say_annotations
-from syncverify.report.console import CommandConsole, check_folder, say
+from syncverify.report.console import CommandConsole, check_folders, say
 from syncverify.report.documents import check_documents, document_paths, write_documents
 from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
@@ -104,7 +104,7 @@ def _execute(options: RunOptions, progress: SearchProgress, began: float) -> Non
     settings = options.settings
     subject = resolve(options.subject, settings.contract)
     check_schedules(settings.schedules, settings.backend)
-    check_folder(options.json_path)
+    check_folders(options.json_path)
     options.files.check()
     check_documents(options.documents)
     with closing(open_backend(settings.backend, subject)) as backend:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,12 @@ from syncverify.command.process_exit import (
 )
 from syncverify.command.reproduced import reproduced_line
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.report.console import check_folder, kept_output, say, write
+from syncverify.report.console import (
+    check_folders,
+    kept_output,
+    say,
+)
+from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
 from syncverify.simulation.program import Device, SimulatedProgram
@@ -53,8 +57,7 @@ def execute(options: SimulateOptions) -> NoReturn:
         SystemExit: Otherwise, with the exit code.
         UsageError: The program cannot be found, an option is wrong, or a file cannot be written.
     """
-    check_folder(options.json_path)
-    check_folder(options.html_path)
+    check_folders(options.json_path, options.html_path)
     known = list[Simulation]()
 
     def kept() -> str:
@@ -90,11 +93,7 @@ def _report(simulation: Simulation, options: SimulateOptions) -> None:
     """
     if simulation.refused:
         raise EnvironmentNotSupportedError(simulation.refused)
-    say(str(simulation))
-    if options.json_path is not None:
-        write(options.json_path, json.dumps(simulation.to_json(), indent=2))
-    if options.html_path is not None:
-        simulation.write_html(options.html_path)
+    publish(simulation, options.json_path, options.html_path)
 
 
 def _request(options: SimulateOptions) -> tuple[SimulatedProgram, ScheduleRequest]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -17,7 +16,15 @@ from syncverify.command.playing import playing
 from syncverify.command.process_exit import tell_end
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
-from syncverify.report.console import CommandConsole, check_folder, write
+from syncverify.report.console import CommandConsole, check_folders, write, write_json
+from syncverify.report.waits import (
+    COLUMNS,
+    bound_lines,
+    cells_of,
+    verdict,
+    waits_json,
+    waits_page,
+)
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.small_scope import SmallScope
@@ -29,8 +36,6 @@ from syncverify.waits.answers import Answer, AnsweredWaits, PlayedSubject
 from syncverify.waits.exposed_time import Link
 from syncverify.waits.finding import WaitSearch
 from syncverify.waits.joined import joined
-from syncverify.waits.page import page_of
-from syncverify.waits.text import COLUMNS, bound_lines, cells_of, verdict
 
 _TABLE_WIDTH = 160  # characters, where output is not a terminal
 _LINES_OF_PROGRESS = 4
@@ -66,8 +71,7 @@ def execute(options: WaitsOptions) -> NoReturn:
         SystemExit: Otherwise, with the exit code.
         UsageError: The subject needs processes, or is wrong with all of its waits.
     """
-    check_folder(options.json_path)
-    check_folder(options.html_path)
+    check_folders(options.json_path, options.html_path)
     subjects = [
         _resolved(name, options.contract) for name in (options.subject, *options.others)
     ]
@@ -78,10 +82,9 @@ def execute(options: WaitsOptions) -> NoReturn:
     console.print(_table(waits))
     for line in (*bound_lines(waits), verdict(waits)):
         console.print(line)
-    if options.json_path is not None:
-        write(options.json_path, json.dumps(waits.to_json(), indent=2))
+    write_json(options.json_path, waits_json(waits))
     if options.html_path is not None:
-        write(options.html_path, page_of(waits))
+        write(options.html_path, waits_page(waits))
     tell_end(0)
     raise SystemExit(0)
 

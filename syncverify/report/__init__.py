@@ -1,1 +1,1 @@
-"""The report of a search, as text and as JSON."""
+"""Results as text, as JSON and as pages: of a search here, of other plays in rooms of their own."""

@@ -82,7 +82,5 @@ def _title(violation: Violation) -> str:
 
 def brief_of(found: FoundViolation, report: Report) -> str:
     """Return three lines: the summary of a violation, its hint, the command to replay it."""
-    replay = replay_line(
-        found.token, report.subject, report.backend, report.contract_choice
-    )
+    replay = replay_line(found.token, **report.names)
     return f"{found.violation.summary}\nhint: {advice(found)}\nreplay: {replay}"

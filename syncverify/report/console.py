@@ -77,10 +77,11 @@ def _kept(name: str, descriptor: int) -> Iterator[None]:
         setattr(sys, name, before)
 
 
-def check_folder(path: Path | None) -> None:
+def check_folders(*paths: Path | None) -> None:
     """Raise UsageError for a file in a missing folder, before a search is run for it."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise UsageError(f"cannot write {str(path)!r}: its folder does not exist")
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise UsageError(f"cannot write {str(path)!r}: its folder does not exist")
 
 
 def write(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from syncverify.report.console import check_folder, json_text, write
+from syncverify.report.console import check_folders, json_text, write
 from syncverify.report.report import Report
 from syncverify.report.sarif import sarif_log
 
@@ -24,8 +24,7 @@ def document_paths(options: Mapping[str, Any]) -> dict[str, Path]:
 
 def check_documents(paths: Mapping[str, Path]) -> None:
     """Refuse a document in a missing folder, before a search is run for it."""
-    for path in paths.values():
-        check_folder(path)
+    check_folders(*paths.values())
 
 
 def write_documents(paths: Mapping[str, Path], report: Report) -> None:

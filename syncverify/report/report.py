@@ -130,6 +130,15 @@ class Report:
         )
 
     @property
+    def names(self) -> dict[str, str]:
+        """The subject, its backend and its contract, as the lines that replay a token take them."""
+        return {
+            "subject": self.subject,
+            "backend": self.backend,
+            "contract": self.contract_choice,
+        }
+
+    @property
     def verifies_nothing(self) -> bool:
         """Tell whether no scenario was judged, or none but those that the subject refused."""
         return not self.violations and self.num_refused >= self.examples
@@ -211,12 +220,9 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
     }
     if entry.witness is not None:
         data["witness"] = _plain(witness_json(entry.witness))
-    if entry.acts:
-        data["lines"] = [*map(str, entry.acts)]
-    if entry.left_out:
-        data["missing_at"] = [*map(str, entry.left_out)]
-    if entry.deciders:
-        data["ran_only_here"] = [*map(str, entry.deciders)]
+    lines = (entry.acts, entry.left_out, entry.deciders)
+    named = zip(("lines", "missing_at", "ran_only_here"), lines, strict=True)
+    data |= {name: [*map(str, each)] for name, each in named if each}
     if entry.left_over:
         data["left_over"] = [
             {

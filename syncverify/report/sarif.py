@@ -13,16 +13,15 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.violation import Violation
 from syncverify.report.annotations import brief_of
 from syncverify.report.checkout import path_in_checkout
 from syncverify.report.guilty_line import guilty_line
 from syncverify.report.report import Report
+from syncverify.report.text import STATEMENTS
 from syncverify.search.found_violation import FoundViolation
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_STATEMENTS = {spec.name: spec.statement for spec in ALL_PROPERTIES}
 # GitHub matches the results of two commits by this key of `partialFingerprints` alone.
 _GITHUB_KEY = "primaryLocationLineHash"
 
@@ -34,7 +33,7 @@ def sarif_log(report: Report) -> dict[str, Any]:
         "name": "syncverify",
         "semanticVersion": version("syncverify"),
         "rules": [
-            {"id": name, "shortDescription": {"text": _STATEMENTS[name]}}
+            {"id": name, "shortDescription": {"text": STATEMENTS[name]}}
             for name in names
         ],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from syncverify.judge.evidence import Event, Evidence, FrozenGradient, WrongGradient
 from syncverify.judge.properties import ALL_PROPERTIES
@@ -36,6 +36,7 @@ from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.trace.source_lines import CodeLine, with_code
 from syncverify.witness.fix import Fix
 
+T = TypeVar("T")
 _UNSHARDED = {
     REPLICATE: "Replicate",
     PARTIAL: "Partial gradient",
@@ -58,7 +59,8 @@ _TITLES: Final = {
     "replicas": ("equal", "replicas: {}: "),
     "update": ("after_wait", "update: {}: "),
 }
-_STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
+# The guarantee of each property of a scenario, by its name.
+STATEMENTS: Final = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
 def verdict(report: Report) -> str:
@@ -91,19 +93,20 @@ def diagnosis(report: Report) -> str:
     """Describe every violation of a report, or the wrong features that fail it, to print."""
     if report.always_raises and len(report.violations) == 1:
         return "\n".join([*always_raised(report), "", verdict(report)])
-    count, blocks = len(report.violations), list[str]()
-    names = {
-        "subject": report.subject,
-        "backend": report.backend,
-        "contract": report.contract_choice,
-    }
-    for number, entry in enumerate(report.violations, start=1):
-        title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
-        blocks.append(violation_text(entry, **names, title=title))
+    blocks = [
+        violation_text(entry, **report.names, title=title)
+        for title, entry in numbered("VIOLATION", report.violations)
+    ]
     if report.has_failed and not blocks:
         blocks.append("\n".join(wrong_in_full(report.beyond)).rstrip())
     end = [str(report.not_tried)] if report.not_tried else []
     return "\n\n".join([*blocks, "\n".join([*end, verdict(report)])])
+
+
+def numbered(word: str, found: Sequence[T]) -> Iterator[tuple[str, T]]:
+    """Yield findings with their titles: a word, and a number unless there is one alone."""
+    for number, each in enumerate(found, start=1):
+        yield word if len(found) == 1 else f"{word} {number} of {len(found)}", each
 
 
 def always_raised(report: Report) -> Iterator[str]:
@@ -115,10 +118,7 @@ def always_raised(report: Report) -> Iterator[str]:
     left = f"; not tried: {report.not_tried.parts}" if report.not_tried else ""
     yield f"  all {counted(report.examples, 'scenario')} raised it at this line{left}"
     yield f"  hint:   {hint(violation.cause, violation.evidence)}"
-    line = replay_line(
-        entry.token, report.subject, report.backend, report.contract_choice
-    )
-    yield f"  replay: {line}"
+    yield f"  replay: {replay_line(entry.token, **report.names)}"
 
 
 def brief(
@@ -158,11 +158,11 @@ def violation_text(
         fitted(
             [
                 f"{title}: {violation.property} ({cause})",
-                f"  {_STATEMENTS[violation.property]}",
+                f"  {STATEMENTS[violation.property]}",
                 "",
                 *seen,
                 [*_deciders(deciders, _text_of(seen))],
-                f"  seen on:    {_seen_on(violation.ranks, violation.parameters)}",
+                f"  seen on:    {seen_on(violation.ranks, violation.parameters)}",
                 [*_related("then", consequences)],
                 [*_related("also shows as", forms)],
                 "",
@@ -183,11 +183,13 @@ def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     """Yield the summary and all lines that belong to it, each line once."""
     evidence, shown = entry.violation.evidence, set[CodeLine]()
     yield f"  {entry.violation.summary}"
-    yield _with_code([event for event in evidence.events if not event.words], shown)[1:]
+    yield events_with_code(
+        [event for event in evidence.events if not event.words], shown
+    )[1:]
     yield from (f"  {line}" for line in _numbers(evidence))
     for title, events in titled_events(evidence):
         if title != "remedy:" or not (entry.fix or entry.left_over):
-            yield _with_code(events, shown, title)
+            yield events_with_code(events, shown, title)
     yield _titled("witness:", witness_lines(entry.witness))
     about = f"they wrote memory or communicated on rank {evidence.rank}, step {evidence.step}"
     yield _titled("lines:", (each for each in entry.acts if each not in shown), about)
@@ -216,8 +218,8 @@ def _text_of(sections: Sequence[list[str] | str]) -> str:
     )
 
 
-def _with_code(
-    events: Sequence[Event], shown: set[CodeLine], title: str = ""
+def events_with_code(
+    events: Iterable[Event], shown: set[CodeLine], title: str = "", indent: str = "  "
 ) -> list[str]:
     """Put the lines of code behind each event under it, those that were not shown before."""
     lines = list[str]()
@@ -225,7 +227,7 @@ def _with_code(
         lines.append(f"  {title:<11} {event.words}")
         new = [line for line in with_code(event.origins) if line not in shown]
         shown.update(new)
-        lines += [f"                {line}" for line in new]
+        lines += [f"{'':<14}{indent}{line}" for line in new]
     return lines
 
 
@@ -333,7 +335,8 @@ def _placement(code: str) -> str:
     return f"StridedShard({dim})" if is_strided(code) else f"Shard({dim})"
 
 
-def _seen_on(ranks: Sequence[int], parameters: Sequence[str]) -> str:
+def seen_on(ranks: Sequence[int], parameters: Sequence[str] = ()) -> str:
+    """Return the ranks and the parameters of a violation in words."""
     words = named("rank", ranks) if ranks else "all ranks"
     return f"{words}; {named('parameter', parameters)}" if parameters else words
 

@@ -11,8 +11,7 @@ from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleCoverage
 from syncverify.scripts.recording import Recording
-from syncverify.simulation.outcome import FoundInProgram
-from syncverify.simulation.simulation import Simulation
+from syncverify.simulation.simulation import FoundInProgram, Simulation
 
 # Another order would be another run of the script.
 _AS_RECORDED: Final = ScheduleCoverage("the recorded order of the ranks alone")

@@ -17,9 +17,9 @@ from syncverify.judge.ordering.races import Unordered, is_same_work, judge_order
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
-from syncverify.simulation.outcome import Harm
 from syncverify.simulation.playing import play
 from syncverify.simulation.program import SimulatedProgram
+from syncverify.simulation.simulation import Harm
 from syncverify.trace.run import Traces
 from syncverify.witness.adversary import AdversarialRecorder, Lateness
 

@@ -24,10 +24,9 @@ from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.timings import OtherTimings, may_differ
 from syncverify.simulation.harm import harm_of
 from syncverify.simulation.host_waits import refuse_unknown_stall
-from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.playing import Played, play
 from syncverify.simulation.program import Device, Program, SimulatedProgram
-from syncverify.simulation.simulation import Simulation
+from syncverify.simulation.simulation import FoundInProgram, Simulation
 from syncverify.subjects.subject_path import path_of
 from syncverify.trace.source_files import naming_torch
 from syncverify.trace.source_lines import Origin

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.trace.sync_points import SyncPoint
@@ -11,7 +11,6 @@ from syncverify.waits.exposed_time import Link
 
 NeedWord = Literal["needed", "superfluous", "undecided"]
 NEED_WORDS: Final[tuple[NeedWord, ...]] = get_args(NeedWord)
-_FIRST_WRONG: Final = 3  # tokens in JSON: hundreds are pages of text
 # Why a point is undecided.
 WhyUndecided = Literal[
     "", "never ran", "schedules", "time limit", "not simulated", "process lost"
@@ -65,37 +64,6 @@ class Answer:
     exposed_microseconds: float = 0.0
     reason: WhyUndecided = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        harm = self.harm
-        return {
-            "kind": self.point.kind,
-            "path": self.point.line.path,
-            "line": self.point.line.number,
-            "function": self.point.line.function,
-            "code": self.code,
-            "word": self.word,
-            "scenarios": self.num_scenarios,
-            "exposed_microseconds": round(self.exposed_microseconds, 3),
-            "reason": self.reason,
-            "harm": None
-            if harm is None
-            else {
-                "property": harm.property,
-                "cause": harm.cause,
-                "token": harm.token,
-                "in_the_model": harm.is_of_model,
-                "outcome": harm.outcome,
-                "expected": _listed(harm.expected),
-                "observed": _listed(harm.observed),
-            },
-        }
-
-
-def _listed(values: tuple[float, ...] | None) -> list[str] | None:
-    # Text, as JSON has no infinity.
-    return None if values is None else [f"{value:g}" for value in values]
-
 
 @dataclass(frozen=True, slots=True)
 class PlayedSubject:
@@ -116,18 +84,6 @@ class PlayedSubject:
     num_refused: int = 0
     num_not_simulated: int = 0
     wrong: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "name": self.name,
-            "scenarios": self.num_in_scope,
-            "drawn": self.num_drawn,
-            "refused": self.num_refused,
-            "not_simulated": self.num_not_simulated,
-            "wrong": len(self.wrong),
-            "first_wrong": [*self.wrong[:_FIRST_WRONG]],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,20 +114,3 @@ class AnsweredWaits:
     def with_word(self, word: NeedWord) -> list[Answer]:
         """List the answers with a word."""
         return [each for each in self.answers if each.word == word]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; the format is versioned."""
-        return {
-            "version": 1,
-            "subjects": [each.to_json() for each in self.subjects],
-            "bound": {
-                "scope": str(self.scope),
-                "ranks": self.max_ranks,
-                "seed": self.seed,
-            },
-            "link": {
-                "latency_microseconds": self.link.latency_microseconds,
-                "gigabytes_per_second": self.link.gigabytes_per_second,
-            },
-            "waits": [each.to_json() for each in self.answers],
-        }

@@ -11,6 +11,7 @@ from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.rounding import Roundings
 from syncverify.judge.whole_step.values import Quantity, RankValues
+from syncverify.rendered import Rendered
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.simulation.simulation import Simulation
 from syncverify.trace.source_lines import SourceLine
@@ -192,9 +193,13 @@ class FoundMistake:
         return self.finding.quantity.value, self.finding.cause.word
 
 
+class StepIsWrongError(AssertionError):
+    """A training differs from one rank; the text is its report."""
+
+
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """The outcome of all layouts.
+class Parity(Rendered):
+    """A training beside one rank on all layouts.
 
     Attributes:
         name: Name of the training.
@@ -290,6 +295,15 @@ class Comparison:
     def is_right(self) -> bool:
         """Tell whether all layouts were played, and nothing is wrong."""
         return all(each.is_right for each in self.plays)
+
+    def check(self) -> None:
+        """Do nothing if all layouts are right.
+
+        Raises:
+            StepIsWrongError: One is not, or was not played.
+        """
+        if not self.is_right:
+            raise StepIsWrongError(str(self))
 
 
 def _setups(plays: Iterable[LayoutPlay]) -> list[Beside]:

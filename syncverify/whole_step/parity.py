@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.judge.properties.unwritten import memory_is_written_before_it_is_read
@@ -24,9 +22,8 @@ from syncverify.whole_step.comparing import compare
 from syncverify.whole_step.data import NotFinite, variations
 from syncverify.whole_step.data_words import ALL_ONES
 from syncverify.whole_step.described import Described, layouts_of, numbers_of
-from syncverify.whole_step.json_values import json_of
 from syncverify.whole_step.numbers_of_factors import with_its_number
-from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
+from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.whole_step.outvoted import outvoting
 from syncverify.whole_step.places import places_of
 from syncverify.whole_step.playing import (
@@ -37,37 +34,16 @@ from syncverify.whole_step.playing import (
 from syncverify.whole_step.repeating import check_same_again
 from syncverify.whole_step.resuming import resumed_plays
 from syncverify.whole_step.shrinking import shrunk
-from syncverify.whole_step.text import text_of
-from syncverify.whole_step.training import Beside, Function, Split, Training, adamw
+from syncverify.whole_step.training import (
+    Beside,
+    Function,
+    Split,
+    Training,
+    adamw,
+)
 
 # Axes and sizes of meshes, one or several, or a number of ranks.
 Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]
-
-
-class StepIsWrongError(AssertionError):
-    """A training differs from one rank; the text is its report."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parity(Comparison):
-    """A training beside one rank; `str()` gives the report."""
-
-    @override
-    def __str__(self) -> str:
-        return text_of(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report as plain JSON values."""
-        return json_of(self)
-
-    def check(self) -> None:
-        """Do nothing if all layouts are right.
-
-        Raises:
-            StepIsWrongError: One is not, or was not played.
-        """
-        if not self.is_right:
-            raise StepIsWrongError(str(self))
 
 
 def parity(

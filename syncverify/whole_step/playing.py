@@ -14,6 +14,7 @@ import torch
 
 from syncverify.calling import takes
 from syncverify.errors import UsageError
+from syncverify.judge.evidence import Ended
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.lower_noise import LowerNoise, pairs_of_noises
@@ -24,7 +25,6 @@ from syncverify.judge.whole_step.rounding import Roundings
 from syncverify.judge.whole_step.shards import fill
 from syncverify.judge.whole_step.values import RankValues
 from syncverify.plain_text import in_one_line
-from syncverify.report.evidence import titled_events
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate, simulate_for_values
 from syncverify.simulation.simulation import Simulation
@@ -328,7 +328,8 @@ def _why(simulation: Simulation) -> str:
     if not simulation.violations:
         return "it leaves the training early, without an error"
     violation = simulation.violations[0].violation
-    titled = titled_events(violation.evidence)
-    events = (event for _, listed in titled for event in listed)
-    place = next((f", at {event.words}" for event in events), "")
+    found = violation.evidence
+    words = [each.words for each in found.events]
+    events = found.details if isinstance(found, Ended) else words
+    place = f", at {events[0]}" if events else ""
     return f"{in_one_line(violation.summary)}{place}"

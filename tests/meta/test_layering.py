@@ -173,6 +173,10 @@ TURNED_AROUND = {
         "syncverify/judge/whole_step/known.py", "syncverify.whole_step.steps",
         "folders", "syncverify.judge.whole_step.known -> syncverify.whole_step.steps",
     ),
+    "a result renders itself": (
+        "syncverify/simulation/simulation.py", "syncverify.report.results",
+        "folders", "syncverify.simulation.simulation -> syncverify.report.results",
+    ),
     "turns know the network": (
         "syncverify/sim/turns/turn_log.py", "syncverify.sim.network.store",
         "rooms of the simulated machine",

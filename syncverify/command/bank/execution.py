@@ -18,7 +18,7 @@ from syncverify.command.bank.table import line_of, summary, table, to_json
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import VIOLATION, tell_end
 from syncverify.errors import UsageError
-from syncverify.report.console import CommandConsole, check_folder, write_json
+from syncverify.report.console import CommandConsole, check_folders, write_json
 
 _TABLE_WIDTH = 200  # characters, where output is not a terminal
 
@@ -48,7 +48,7 @@ def execute(options: BankOptions) -> NoReturn:
     """
     named = [entry_of(entry_id) for entry_id in dict.fromkeys(options.only)]
     chosen = named or entries()
-    check_folder(options.json_path)
+    check_folders(options.json_path)
     playable = [entry for entry in chosen if entry.runs_on(options.backend)]
     left_out = _left_out(chosen, options.backend)
     if not playable:

@@ -22,7 +22,7 @@ from syncverify.judge.properties.accumulation import (
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
 from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
-from syncverify.report.console import check_folder, say
+from syncverify.report.console import check_folders, say
 from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
@@ -44,7 +44,7 @@ def execute(
     Raises:
         UsageError: No script can show the violation; the message says why.
     """
-    check_folder(script)
+    check_folders(script)
     if script.exists():
         raise UsageError(f"{str(script)!r} exists already; hint: name another file")
     reproducer = load(token_or_file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.replay_line import replay_line
 from syncverify.report.html.autograd_graph import graph_of
 from syncverify.report.html.contract_table import contract_table
@@ -16,14 +15,12 @@ from syncverify.report.html.heat_map import heat_map
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.program_words import program_words
 from syncverify.report.report import Report
-from syncverify.report.text import verdict, violation_text
+from syncverify.report.text import STATEMENTS, verdict, violation_text
 from syncverify.report.witness import witness_lines
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import Replayed, race_of
-
-_STATEMENTS = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
 def page_model(
@@ -47,7 +44,6 @@ def page_model(
         "failed": report.has_failed,
         "judged": not report.verifies_nothing,
         "facts": _facts(report),
-        "timeline": None,
         "explored": None if report.is_replay else _explored(report, capabilities),
         "violations": [
             _violation(report, entry, replay)
@@ -80,18 +76,13 @@ def _violation(
     report: Report, entry: FoundViolation, replay: Replayed | None
 ) -> dict[str, Any]:
     violation = entry.violation
-    names = {
-        "subject": report.subject,
-        "backend": report.backend,
-        "contract": report.contract_choice,
-    }
     return {
         "property": violation.property,
         "cause": violation.cause,
-        "statement": _STATEMENTS[violation.property],
+        "statement": STATEMENTS[violation.property],
         "summary": violation.summary,
-        "diagnosis": violation_text(entry, **names),
-        "replay": replay_line(entry.token, *names.values()),
+        "diagnosis": violation_text(entry, **report.names),
+        "replay": replay_line(entry.token, **report.names),
         "timeline": None
         if replay is None
         else timeline_values(replay.run, replay.violation),

@@ -19,13 +19,18 @@ _FOLDER: Final = resources.files(__package__)
 _SCRIPTS: Final = ("drawing.js", "timeline.js", "graph.js", "pictures.js")
 # JSON as it may stand in an element `script`: these characters occur in its texts alone.
 _ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
+# The parts that a page, and a section of it, may lack; a model names those that it has.
+_PAGE: Final = ("remarks", "timeline", "explored", "layouts", "waits")
+_SECTION: Final = ("is_values", "timeline", "gradients", "witness", "graph", "program")
 
 
 def rendered(model: Mapping[str, Any]) -> str:
     """Return the page of a model as one self-contained document."""
+    sections = [dict.fromkeys(_SECTION) | each for each in model["violations"]]
+    page = {**dict.fromkeys(_PAGE), **model, "violations": sections}
     values = json.dumps(model, allow_nan=False, separators=(",", ":"))
     return _template().render(
-        page=model,
+        page=page,
         model=Markup(values.translate(_ESCAPES)),
         style=Markup(_read("page.css")),
         script=Markup("\n".join(map(_read, _SCRIPTS))),

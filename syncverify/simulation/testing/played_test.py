@@ -11,10 +11,9 @@ from typing import Literal
 from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.judge.cause import is_exception
 from syncverify.plain_text import kind_of, message_of
-from syncverify.simulation.outcome import FoundInProgram
 from syncverify.simulation.program import Device
 from syncverify.simulation.simulate import simulate
-from syncverify.simulation.simulation import ProgramIsWrongError
+from syncverify.simulation.simulation import FoundInProgram, ProgramIsWrongError
 from syncverify.trace.source_lines import shown_path
 
 Judged = Literal["all", "values"]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from syncverify.report.simulation import remark
 from syncverify.scripts.exit_functions import exit_functions_run
 from syncverify.scripts.judging import judge
 from syncverify.scripts.kept_warnings import show_warnings, warnings_kept
 from syncverify.scripts.recording import record
 from syncverify.scripts.script import Script
-from syncverify.simulation.text import remark
 
 SCRIPT = """
 import warnings

@@ -15,7 +15,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.statistics import collector
 
 from syncverify import one_play, verify
-from syncverify.one_play import assert_right, play
+from syncverify.one_play import play
 from syncverify.repair import diagnosis
 from syncverify.scenario.contract import Capabilities
 from syncverify.search.drawing import Drawing
@@ -25,6 +25,7 @@ from syncverify.search.isolation import (
     shuffled_addresses,
     without_local_constants,
 )
+from syncverify.verification.assertion import assert_right
 from tests.programs import one_parameter
 
 # Modes of torch.

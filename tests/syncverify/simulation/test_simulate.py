@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from syncverify import region, simulate
-from syncverify.simulation.outcome import Harm
+from syncverify.simulation.simulation import Harm
 from tests.syncverify.simulation.faulty_programs import (
     FAULTS,
     Fault,

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from syncverify import parity
 from syncverify.errors import UsageError
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.small_gpt import (
     Block,
     split_blocks,

@@ -18,7 +18,7 @@ from torch.nn.functional import dropout
 from syncverify.calling import call
 from syncverify.errors import UsageError
 from syncverify.whole_step import playing
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import compare
 
 

@@ -19,7 +19,7 @@ from syncverify.judge.whole_step.causes import (
     StepMistake,
 )
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.expert_parallel import Experts
 from tests.syncverify.whole_step.planted.steps import average, compare, update

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from syncverify.errors import UsageError
 from syncverify.judge.whole_step.causes import OtherOption
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.training import Function
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,

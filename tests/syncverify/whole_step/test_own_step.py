@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.judge.whole_step.causes import LacksSum, Scaled
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.expert_parallel import squares_of
 from tests.syncverify.whole_step.planted.steps import average, compare, update
 

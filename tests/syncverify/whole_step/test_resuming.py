@@ -16,7 +16,7 @@ from syncverify import UsageError, parity
 from syncverify.judge.whole_step.causes import Misplaced, NotContinued, NotLoaded
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.checkpoint import load_distributed, save_distributed
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step import small_gpt
 from tests.syncverify.whole_step.small_gpt import batch, loss
 

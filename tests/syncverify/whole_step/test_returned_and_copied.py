@@ -15,7 +15,7 @@ from torch.distributed.tensor import DTensor, Replicate
 
 from syncverify.judge.whole_step.causes import CopiesRoundedApart
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import (
     averaged_backward,
     compare,

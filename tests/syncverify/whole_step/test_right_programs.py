@@ -12,7 +12,7 @@ from syncverify import parity
 from syncverify.judge.whole_step.causes import OwnParts
 from syncverify.judge.whole_step.differences import TOLERANCE
 from syncverify.whole_step.clipping import clip_over_meshes
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from syncverify.whole_step.training import Function
 from tests.syncverify.whole_step import right_programs
 from tests.syncverify.whole_step.right_programs import RIGHT, Right

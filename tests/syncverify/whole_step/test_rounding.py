@@ -16,7 +16,7 @@ from syncverify.judge.whole_step.causes import Decided, LacksSum, Scaled
 from syncverify.judge.whole_step.lower_noise import LowerRoundingNoise
 from syncverify.judge.whole_step.rounding import LoweredDtypes, Rounding
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import compare
 from tests.syncverify.whole_step.random_trainings import (
     FACTOR,

@@ -12,7 +12,7 @@ from torch import nn
 
 from syncverify.judge.whole_step.causes import NotContinued, RanksDiffer
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     Step,

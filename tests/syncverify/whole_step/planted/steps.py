@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify import parity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 
 Optimizer = torch.optim.Optimizer
 Step = Callable[..., None]

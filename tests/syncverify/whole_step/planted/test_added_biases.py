@@ -10,7 +10,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.judge.whole_step.causes import AddedBias, Unexplained
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import average, compare, update
 from tests.syncverify.whole_step.reports.by_hand import own_part, sums, sums_gradient
 

@@ -14,7 +14,7 @@ from syncverify.judge.whole_step.causes import (
     Scaled,
 )
 from syncverify.trace.source_lines import code_of_line
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import (
     Step,
     add,

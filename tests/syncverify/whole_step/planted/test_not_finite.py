@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from syncverify.judge.whole_step.causes import Decided
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.whole_step.data import NotFinite
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted import expert_parallel
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,

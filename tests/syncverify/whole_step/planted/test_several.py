@@ -17,8 +17,8 @@ from syncverify.judge.whole_step.causes import (
     StepMistake,
 )
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.page import page_of
-from syncverify.whole_step.parity import Parity
+from syncverify.report.whole_step.page import parity_page
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import (
     Optimizer,
     add,
@@ -127,5 +127,5 @@ def test_a_work_that_nothing_waits_for_is_one_remark_of_all_layouts() -> None:
     text, (remark,) = str(result), result.to_json()["remarks"]
     assert remark.startswith("nothing waits for all_reduce at ")
     assert text.count(f"REMARK: {remark}") == text.count("REMARK") == 1
-    assert page_of(result).count("Remark: nothing waits for all_reduce") == 1
+    assert parity_page(result).count("Remark: nothing waits for all_reduce") == 1
     assert compare(step=functools.partial(logging_step, waits=True)).remarks == ()

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from syncverify.judge.whole_step.causes import LacksSum, RanksDiffer
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import (
     average,
     averaged_step,

@@ -16,7 +16,7 @@ from syncverify.judge.whole_step.causes import (
     Weighted,
 )
 from syncverify.whole_step.data import EmptyPart, UnequalTokens
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.planted.steps import add, average, compare, update
 
 Batch = dict[str, torch.Tensor]

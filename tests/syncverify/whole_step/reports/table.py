@@ -17,7 +17,7 @@ from syncverify.judge.whole_step.causes import (
     StepMistake,
 )
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.whole_step.parity import Parity
+from syncverify.whole_step.outcome import Parity
 from tests.syncverify.whole_step.reports import experts, layers, steps
 from tests.syncverify.whole_step.reports.mixture import Reported
 

@@ -39,8 +39,7 @@ from syncverify.judge.whole_step.causes import (
 )
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import named
-from syncverify.whole_step.grouped_names import some_names
-from syncverify.whole_step.printed import printed
+from syncverify.report.whole_step.shown import printed, some_names
 
 _LISTED = "compare the listed values with those of one rank"
 # The part of a checkpoint that has each kind of value.

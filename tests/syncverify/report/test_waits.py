@@ -1,35 +1,27 @@
-"""The answers as a table, as lines, as JSON and as a page; those of several subjects; their time."""
+"""The answers about waits as a table, as lines, as JSON and as a page."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from syncverify.scenario.small_scope import SmallScope
-from syncverify.trace.records import (
-    Access,
-    CollectiveLaunch,
-    CollectiveWait,
-    HostWait,
-    Mark,
-    Moment,
-    StreamWait,
-    TraceRecord,
+from syncverify.report.waits import (
+    bound_lines,
+    cells_of,
+    verdict,
+    waits_json,
+    waits_page,
 )
-from syncverify.trace.source_lines import NoLine, SourceLine
-from syncverify.trace.sync_points import PointKind, SyncPoint
+from syncverify.scenario.small_scope import SmallScope
+from syncverify.trace.source_lines import SourceLine
+from syncverify.trace.sync_points import SyncPoint
 from syncverify.waits.answers import (
     Answer,
     AnsweredWaits,
     HarmWithout,
-    NeedWord,
     PlayedSubject,
 )
-from syncverify.waits.exposed_time import Link, microseconds
-from syncverify.waits.joined import joined
-from syncverify.waits.page import page_of
-from syncverify.waits.text import bound_lines, cells_of, verdict
+from syncverify.waits.exposed_time import Link
 
 
 def at(number: int) -> SyncPoint:
@@ -111,7 +103,7 @@ def test_the_bound_and_the_machine_are_printed() -> None:
 
 
 def test_json_has_no_number_that_json_lacks() -> None:
-    data = json.loads(json.dumps(WAITS.to_json(), allow_nan=False))
+    data = json.loads(json.dumps(waits_json(WAITS), allow_nan=False))
     assert [each["word"] for each in data["waits"]] == [
         "needed",
         "superfluous",
@@ -129,92 +121,7 @@ def test_json_has_no_number_that_json_lacks() -> None:
 def test_the_page_is_green_where_nothing_is_to_do(
     answers: tuple[Answer, ...], banner: str, num_in_colour: int
 ) -> None:
-    page = page_of(replace(WAITS, answers=answers))
+    page = waits_page(replace(WAITS, answers=answers))
     assert f'class="verdict {banner}"' in page
     assert page.count('<tr class="superfluous">') == num_in_colour
     assert ("Each row in colour is superfluous" in page) == (num_in_colour > 0)
-
-
-def of_line(
-    number: int, word: NeedWord, count: int = 1, kind: PointKind = "stream_wait"
-) -> Answer:
-    point = SyncPoint(kind, SourceLine("sync.py", number, "join"))
-    return Answer(point, "", word, count, exposed_microseconds=float(count))
-
-
-def test_a_line_is_needed_if_one_subject_needs_it() -> None:
-    needed, extra = of_line(1, "needed", 2), of_line(1, "superfluous", 5)
-    both = replace(needed, num_scenarios=7, exposed_microseconds=5.0)
-    assert joined([needed, extra]) == joined([extra, needed]) == (both,)
-
-
-def test_a_line_that_one_subject_does_not_decide_is_undecided() -> None:
-    assert [
-        each.word
-        for each in joined([of_line(1, "superfluous"), of_line(1, "undecided")])
-    ] == ["undecided"]
-
-
-def test_a_line_that_one_subject_never_ran_has_the_word_of_the_other() -> None:
-    """The kind of a call that never ran is read from the source, and may be another one."""
-    never = of_line(1, "undecided", 0, "work_wait"), of_line(2, "undecided", 0)
-    ran = of_line(1, "superfluous"), of_line(2, "needed")
-    assert joined([*never, *ran]) == joined([*ran, *never]) == ran
-
-
-def test_a_line_that_no_subject_ran_stays_undecided() -> None:
-    never = of_line(2, "undecided", 0)
-    assert joined([never, of_line(1, "needed"), never]) == (of_line(1, "needed"), never)
-
-
-NOW = Moment("backward", 0, 0)
-LINK = Link(latency_microseconds=100, gigabytes_per_second=1)
-NOWHERE = NoLine.UNKNOWN
-
-
-def work(stream: str = "default") -> Access:
-    return Access(NOW, stream, "aten.mul", (), (), NOWHERE)
-
-
-def launch(numel: int = 0, stream: str = "default") -> CollectiveLaunch:
-    return CollectiveLaunch(
-        NOW, (0, 1), 0, "all_reduce", "SUM", "float32", numel, (), (), NOWHERE,
-        stream=stream, communication_stream="nccl",
-    )  # fmt: skip
-
-
-WAIT = CollectiveWait(NOW, (0, 1), 0)
-
-
-def time_of(*traces: Sequence[TraceRecord]) -> float:
-    return microseconds(traces, LINK)
-
-
-@pytest.mark.parametrize(
-    ("trace", "expected"),
-    [
-        ([], 0),
-        ([work()], 2 + 5),
-        ([work(), work()], 2 + 5 + 5),
-        ([work(), work("side")], 2 + 2 + 5),
-        ([work(), Mark(NOW, "default", 1, NOWHERE), StreamWait(NOW, "side", 1, NOWHERE),
-            work("side")], 2 + 5 + 5),
-        ([work(), Mark(NOW, "default", 1, NOWHERE), HostWait(NOW, 1, NOWHERE),
-            work("side")], 2 + 5 + 2 + 5),
-        # An event that was never recorded orders nothing.
-        ([work(), StreamWait(NOW, "side", 1, NOWHERE), work("side")], 2 + 2 + 5),
-    ],
-)  # fmt: skip
-def test_work_of_one_rank(trace: list[TraceRecord], expected: float) -> None:
-    assert time_of(trace) == expected
-
-
-def test_a_collective_ends_a_latency_and_its_bytes_after_the_last_start() -> None:
-    # The launch starts at 7 us, and sends 4000 bytes at 1000 a microsecond.
-    late = [work(), launch(1000)]
-    assert time_of([launch(1000), WAIT, work()], late) == 7 + 100 + 4 + 5
-    assert time_of([launch(1000), work()], late) == 7 + 100 + 4
-
-
-def test_a_rank_that_never_comes_ends_nothing() -> None:
-    assert time_of([launch(), WAIT, work()], []) == 2 + 100 + 5

@@ -8,26 +8,26 @@ from typing import Any
 import torch
 
 from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.report.simulation import remark, simulation_json
+from syncverify.report.whole_step.shown import ShownPart, shown_part
+from syncverify.report.whole_step.text import change, headline, line_of, said
 from syncverify.scenario.replay_token import encode
-from syncverify.simulation.text import remark
-from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
-from syncverify.whole_step.shown import ShownPart, shown_part
-from syncverify.whole_step.text import change, headline, line_of, said
+from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.whole_step.training import Beside
 
 
-def json_of(comparison: Comparison) -> dict[str, Any]:
+def parity_json(parity: Parity) -> dict[str, Any]:
     """Return a report as plain JSON values."""
     return {
-        "name": comparison.name,
-        "path": comparison.path,
-        "steps": comparison.num_steps,
-        "seed": comparison.seed,
-        "right": comparison.is_right,
-        "beside": _beside(comparison.beside),
-        "layouts": [*map(_play, comparison.plays)],
-        "remarks": [*map(remark, comparison.remarks)],
-        "mistakes": [_mistake(comparison, each) for each in comparison.mistakes],
+        "name": parity.name,
+        "path": parity.path,
+        "steps": parity.num_steps,
+        "seed": parity.seed,
+        "right": parity.is_right,
+        "beside": _beside(parity.beside),
+        "layouts": [*map(_play, parity.plays)],
+        "remarks": [*map(remark, parity.remarks)],
+        "mistakes": [_mistake(parity, each) for each in parity.mistakes],
     }
 
 
@@ -55,11 +55,11 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
             f"step {each.step + 1}, {each.quantity.value}, {each.name}"
             for each in play.not_judged
         ],
-        "simulation": play.simulation.to_json(),
+        "simulation": simulation_json(play.simulation),
     }
 
 
-def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
+def _mistake(parity: Parity, found: FoundMistake) -> dict[str, Any]:
     finding = found.finding
     return {
         "quantity": finding.quantity.value,
@@ -77,8 +77,8 @@ def _mistake(comparison: Comparison, found: FoundMistake) -> dict[str, Any]:
         "spread": [each.name for each in finding.spread],
         "follows": [each.value for each in finding.follows],
         "values": [*map(_value, finding.differences)],
-        "token": encode(comparison.play_of(found)),
-        "replay": line_of(comparison, found) if comparison.path else "",
+        "token": encode(parity.play_of(found)),
+        "replay": line_of(parity, found) if parity.path else "",
     }
 
 

@@ -13,14 +13,19 @@ from syncverify.judge.whole_step.rounding import dtype_names
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
+from syncverify.report.simulation import remark_blocks, simulation_text
+from syncverify.report.text import numbered
+from syncverify.report.whole_step.cause_words import words_of
+from syncverify.report.whole_step.shown import (
+    grouped_names,
+    printed,
+    shown_part,
+    shown_ranks,
+    some_names,
+)
 from syncverify.scenario.replay_token import encode
-from syncverify.simulation.text import remark
-from syncverify.whole_step.cause_words import words_of
 from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
-from syncverify.whole_step.grouped_names import grouped_names, some_names
-from syncverify.whole_step.outcome import Comparison, FoundMistake, LayoutPlay
-from syncverify.whole_step.printed import printed
-from syncverify.whole_step.shown import shown_part, shown_ranks
+from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.whole_step.training import Beside, Variation
 
 _SMALLEST_PERCENT, _WHOLE_PERCENTS = 0.001, 0.1
@@ -40,35 +45,31 @@ _NAMED = {
 }
 
 
-def text_of(outcome: Comparison) -> str:
+def parity_text(parity: Parity) -> str:
     """Return the report of a comparison."""
-    count = len(outcome.mistakes)
-    blocks = list[str]()
-    for number, each in enumerate(outcome.mistakes, start=1):
-        title = "WRONG" if count == 1 else f"WRONG {number} of {count}"
-        blocks.append(mistake_text(outcome, each, title))
-    for played in outcome.plays:
+    blocks = [
+        mistake_text(parity, each, title)
+        for title, each in numbered("WRONG", parity.mistakes)
+    ]
+    for played in parity.plays:
         if played.simulation.violations:
             alone = replace(played.simulation, remarks=())
-            blocks.append(f"layout {played.layout}:\n{alone}")
-    if outcome.remarks:
-        blocks.append("\n".join(f"REMARK: {remark(e)}" for e in outcome.remarks))
-    return "\n\n".join([*blocks, *_table(outcome), verdict(outcome)])
+            blocks.append(f"layout {played.layout}:\n{simulation_text(alone)}")
+    blocks += [*remark_blocks(parity.remarks), *_table(parity)]
+    return "\n\n".join([*blocks, verdict(parity)])
 
 
-def mistake_text(outcome: Comparison, found: FoundMistake, title: str = "WRONG") -> str:
+def mistake_text(parity: Parity, found: FoundMistake, title: str = "WRONG") -> str:
     """Return the lines of one mistake."""
-    return "\n".join(_lines(outcome, found, title))
+    return "\n".join(_lines(parity, found, title))
 
 
-def _table(outcome: Comparison) -> list[str]:
-    lines = [
-        f"  {played.layout!s:<24} {play_words(played)}" for played in outcome.plays
-    ]
+def _table(parity: Parity) -> list[str]:
+    lines = [f"  {played.layout!s:<24} {play_words(played)}" for played in parity.plays]
     if not lines:
         return []
-    unshown = [*_unshown(outcome.plays), *_unclipped(outcome)]
-    notes = dict.fromkeys([*unshown, *unjudged(outcome)])
+    unshown = [*_unshown(parity.plays), *_unclipped(parity)]
+    notes = dict.fromkeys([*unshown, *unjudged(parity)])
     return ["\n".join(["layouts:", *lines, *notes])]
 
 
@@ -115,9 +116,9 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
             yield f"  not compared: {some_names(played.added)}: build() makes no such parameter"
 
 
-def _unclipped(outcome: Comparison) -> Iterator[str]:
+def _unclipped(parity: Parity) -> Iterator[str]:
     """Yield the layouts on which clipping changes no gradient."""
-    for played in outcome.unclipped:
+    for played in parity.unclipped:
         assert played.unclipped is not None
         norm, limit = played.unclipped.norm, played.unclipped.max_norm
         yield (
@@ -146,26 +147,26 @@ def _of_lower_dtypes(played: LayoutPlay) -> Iterator[str]:
     )
 
 
-def unjudged(outcome: Comparison) -> Iterator[str]:
+def unjudged(parity: Parity) -> Iterator[str]:
     """Yield the limits of a comparison of an own step with itself."""
-    if outcome.beside is None:
+    if parity.beside is None:
         return
     has_ones = any(
-        isinstance(e.variation, AllOnes) and e.is_tried for e in outcome.plays
+        isinstance(e.variation, AllOnes) and e.is_tried for e in parity.plays
     )
     beside = ", other than in norm, clipping and clearing" if has_ones else ""
     yield (
         f"  not judged: a mistake that is in all layouts alike{beside}: an own step is compared "
         "with itself alone. Pass `loss`, and torch's plain step is the reference"
     )
-    numbers = {each.num_micro_batches for each in outcome.plays}
+    numbers = {each.num_micro_batches for each in parity.plays}
     if len(numbers) == 1 and (number := numbers.pop()) > 1:
         yield (
             f"  not judged: whether the number of micro-batches counts: it is always {number}. "
             f"Say micro_batches=(1, {number})"
         )
-    if outcome.why_not_alone:
-        yield f"  not judged: one rank: {outcome.why_not_alone}"
+    if parity.why_not_alone:
+        yield f"  not judged: one rank: {parity.why_not_alone}"
 
 
 def _variation_text(variation: Variation) -> str:
@@ -237,19 +238,19 @@ def _why_not_tried(variation: Variation | None) -> str:
     return "the step does not call unscale_() of the scaler"
 
 
-def verdict(outcome: Comparison) -> str:
+def verdict(parity: Parity) -> str:
     """Return the last line: the verdict, and the layouts and steps that were compared."""
-    layouts = {each.layout for each in outcome.plays}
-    scope = f"{counted(len(layouts), 'layout')}, {counted(outcome.num_steps, 'step')}"
-    if outcome.refused and not outcome.mistakes and not outcome.num_violations:
-        return f"NOT SIMULATED: {outcome.name} ({scope}): {outcome.refused}"
-    unfinished = sum(1 for each in outcome.plays if each.left_early)
-    wrong = len(outcome.mistakes) + outcome.num_violations + unfinished
+    layouts = {each.layout for each in parity.plays}
+    scope = f"{counted(len(layouts), 'layout')}, {counted(parity.num_steps, 'step')}"
+    if parity.refused and not parity.mistakes and not parity.num_violations:
+        return f"NOT SIMULATED: {parity.name} ({scope}): {parity.refused}"
+    unfinished = sum(1 for each in parity.plays if each.left_early)
+    wrong = len(parity.mistakes) + parity.num_violations + unfinished
     title = counted(wrong, "MISTAKE").upper() if wrong else "NO MISTAKE"
-    return f"{title}: {outcome.name} ({scope}, seed {outcome.seed})"
+    return f"{title}: {parity.name} ({scope}, seed {parity.seed})"
 
 
-def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str]:
+def _lines(parity: Parity, found: FoundMistake, title: str) -> Iterator[str]:
     finding = found.finding
     yield f"{title}: {headline(found)}"
     yield f"  change:   {change(found)}"
@@ -264,9 +265,9 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
         mark = right_mark if rank not in wrong else wrong_mark
         yield f"            {first.name} on rank {rank}: {part.text(first.got[rank])} ({mark})"
     right = first.expected[wrong[0]]
-    yield f"            {_place(outcome, found)}: {part.text(right)}"
-    if outcome.differing(found) and outcome.agreeing():
-        yield f"  odd one:  {_odd_one(outcome, found)}"
+    yield f"            {_place(parity, found)}: {part.text(right)}"
+    if parity.differing(found) and parity.agreeing():
+        yield f"  odd one:  {_odd_one(parity, found)}"
     if finding.spread:
         yield f"  spreads:  to {some_names(each.name for each in finding.spread)}"
     if finding.follows:
@@ -276,11 +277,11 @@ def _lines(outcome: Comparison, found: FoundMistake, title: str) -> Iterator[str
         yield f"  also in:  {'; '.join(others)}"
     if smaller := _smaller(found):
         yield f"  smallest: {smaller}"
-    if outcome.path:
-        yield f"  replay:   {line_of(outcome, found)}"
+    if parity.path:
+        yield f"  replay:   {line_of(parity, found)}"
 
 
-def _place(outcome: Comparison, found: FoundMistake) -> str:
+def _place(parity: Parity, found: FoundMistake) -> str:
     """Return where the right value comes from; of copies, that of the first rank."""
     if isinstance(found.finding.cause, CopiesRoundedApart):
         return f"on rank {min(found.finding.differences[0].got)}"
@@ -289,21 +290,23 @@ def _place(outcome: Comparison, found: FoundMistake) -> str:
     first = found.finding.differences[0]
     if first.is_by_own:
         return f"right after rank {first.wrong_ranks[0]}'s own earlier values"
-    return f"on {'one rank' if outcome.beside is None else _setup(outcome.beside, outcome)}"
+    return (
+        f"on {'one rank' if parity.beside is None else _setup(parity.beside, parity)}"
+    )
 
 
-def _odd_one(outcome: Comparison, found: FoundMistake) -> str:
+def _odd_one(parity: Parity, found: FoundMistake) -> str:
     """Return the layouts that differ, and the others."""
-    odd, others = outcome.differing(found), outcome.agreeing()
+    odd, others = parity.differing(found), parity.agreeing()
     word = "differs" if len(odd) == 1 else "differ"
     count = "the other" if len(others) == 1 else f"the {len(others)} others"
-    listed = "; ".join(_setup(each, outcome) for each in others)
-    who = " and ".join(_setup(each, outcome) for each in odd)
+    listed = "; ".join(_setup(each, parity) for each in others)
+    who = " and ".join(_setup(each, parity) for each in odd)
     return f"{who} {word} from {count}: {listed}"
 
 
-def _setup(setup: Beside, outcome: Comparison) -> str:
-    numbers = {each.num_micro_batches for each in outcome.plays}
+def _setup(setup: Beside, parity: Parity) -> str:
+    numbers = {each.num_micro_batches for each in parity.plays}
     if len(numbers) == 1:
         return str(setup.layout)
     return f"{setup.layout} with {_micro_batches(setup.num_micro_batches)}"
@@ -321,9 +324,9 @@ def _smaller(found: FoundMistake) -> str:
     return ", ".join(parts)
 
 
-def line_of(outcome: Comparison, found: FoundMistake) -> str:
+def line_of(parity: Parity, found: FoundMistake) -> str:
     """Return the command that plays the smallest training again."""
-    return replay_line(encode(outcome.play_of(found)), outcome.path)
+    return replay_line(encode(parity.play_of(found)), parity.path)
 
 
 def headline(found: FoundMistake) -> str:

@@ -1,8 +1,8 @@
-"""A simulation as text and as JSON: each violation, and the schedules that were played."""
+"""A simulation as text, JSON and page: each violation, and the schedules that were played."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -18,11 +18,14 @@ from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.hints import hint_of
+from syncverify.report.html.moment import timeline_values
+from syncverify.report.html.render import rendered
+from syncverify.report.text import events_with_code, numbered, seen_on
 from syncverify.report.witness import numbers_text
 from syncverify.scenario.replay_token import encode
 from syncverify.scenario.schedule import COMPLETE, FIRST, RANDOM, SAME
-from syncverify.simulation.outcome import FoundInProgram, Outcome
-from syncverify.trace.source_lines import CodeLine, with_code
+from syncverify.simulation.simulation import FoundInProgram, Simulation
+from syncverify.trace.source_lines import CodeLine
 
 _TIMINGS: Final = {
     SAME: "timing cannot matter",
@@ -43,18 +46,19 @@ _HINT_OF_SENDS: Final = (
 )
 
 
-def text_of(simulation: Outcome) -> str:
+def simulation_text(simulation: Simulation) -> str:
     """Return the report of a simulation."""
-    count = len(simulation.violations)
-    blocks = list[str]()
-    for number, found in enumerate(simulation.violations, start=1):
-        title = "VIOLATION" if count == 1 else f"VIOLATION {number} of {count}"
-        blocks.append(violation_text(simulation, found, title))
-    if simulation.remarks:
-        blocks.append(
-            "\n".join(f"REMARK: {remark(each)}" for each in simulation.remarks)
-        )
+    blocks = [
+        violation_text(simulation, found, title)
+        for title, found in numbered("VIOLATION", simulation.violations)
+    ]
+    blocks += remark_blocks(simulation.remarks)
     return "\n\n".join([*blocks, verdict(simulation)])
+
+
+def remark_blocks(remarks: Sequence[Remark]) -> list[str]:
+    """Return the block of a report that lists remarks, if there are any."""
+    return ["\n".join(f"REMARK: {remark(e)}" for e in remarks)] if remarks else []
 
 
 def remark(found: Remark) -> str:
@@ -108,7 +112,7 @@ def _ignored_tag(found: IgnoredTag) -> str:
 
 
 def violation_text(
-    simulation: Outcome, found: FoundInProgram, title: str = "VIOLATION"
+    simulation: Simulation, found: FoundInProgram, title: str = "VIOLATION"
 ) -> str:
     """Return the lines of one violation; of a program with a name, the last one replays its run."""
     lines = [*_lines(found, title)]
@@ -117,7 +121,7 @@ def violation_text(
     return "\n".join(lines)
 
 
-def line_of(simulation: Outcome, found: FoundInProgram) -> str:
+def line_of(simulation: Simulation, found: FoundInProgram) -> str:
     """Return the command that plays the run of a violation again."""
     if "::" in simulation.program:  # a test
         return f"pytest {simulation.program}"
@@ -141,14 +145,10 @@ def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
     yield ""
     yield f"  {violation.summary}"
     for heading, events in titled_events(violation.evidence):
-        for event in events:
-            yield f"  {heading:<11} {event.words}"
-            new = [line for line in with_code(event.origins) if line not in shown]
-            shown.update(new)
-            yield from (f"              {line}" for line in new)
+        yield from events_with_code(events, shown, heading, indent="")
     for number, line in enumerate(harm_lines(found)):
         yield f"  {'' if number else 'harm:':<11} {line}"
-    yield f"  seen on:    {named('rank', violation.ranks) if violation.ranks else 'all ranks'}"
+    yield f"  seen on:    {seen_on(violation.ranks)}"
     if words := _hint(found):
         yield f"  hint:       {words}"
 
@@ -175,7 +175,7 @@ def _all_send(found: FoundInProgram) -> bool:
     return len(last) > 1 and all(own and own[0].operation == "send" for own in last)
 
 
-def verdict(simulation: Outcome) -> str:
+def verdict(simulation: Simulation) -> str:
     """Return the last line of a report: violations, ranks, and the schedules that were played."""
     scope = f"{counted(simulation.num_ranks, 'rank')}, simulated {simulation.device}"
     if simulation.refused:
@@ -187,7 +187,7 @@ def verdict(simulation: Outcome) -> str:
     return f"{title}: {simulation.program} ({scope}, {played})"
 
 
-def _schedules(simulation: Outcome) -> str:
+def _schedules(simulation: Simulation) -> str:
     assert simulation.coverage is not None
     extent = simulation.coverage.extent
     is_swapped = any(isinstance(e, SwappedCollectives) for e in simulation.remarks)
@@ -199,7 +199,7 @@ def _schedules(simulation: Outcome) -> str:
     )
 
 
-def json_of(simulation: Outcome) -> dict[str, Any]:
+def simulation_json(simulation: Simulation) -> dict[str, Any]:
     """Return a report as plain JSON values."""
     return {
         "program": simulation.program,
@@ -214,7 +214,7 @@ def json_of(simulation: Outcome) -> dict[str, Any]:
     }
 
 
-def _violation_json(simulation: Outcome, found: FoundInProgram) -> dict[str, Any]:
+def _violation_json(simulation: Simulation, found: FoundInProgram) -> dict[str, Any]:
     violation = found.violation
     return {
         "property": violation.property,
@@ -224,4 +224,44 @@ def _violation_json(simulation: Outcome, found: FoundInProgram) -> dict[str, Any
         "token": encode(simulation.play_of(found)),
         "evidence": evidence_json(violation.cause, violation.evidence),
         "harm": None if found.harm is None else asdict(found.harm),
+    }
+
+
+def simulation_page(simulation: Simulation) -> str:
+    """Return the page as one self-contained document."""
+    return rendered(
+        {
+            "subject": simulation.program,
+            "verdict": verdict(simulation),
+            "failed": bool(simulation.violations),
+            "judged": not simulation.refused,
+            "facts": [
+                ["ranks", str(simulation.num_ranks)],
+                ["device", simulation.device],
+                ["runs", f"{simulation.num_runs:,}"],
+                ["violations", str(len(simulation.violations))],
+            ],
+            "remarks": [*map(remark, simulation.remarks)],
+            "timeline": timeline_values(simulation.run, None)
+            if simulation.run and not simulation.violations
+            else None,
+            "violations": [
+                violation_values(simulation, each) for each in simulation.violations
+            ],
+        }
+    )
+
+
+def violation_values(simulation: Simulation, found: FoundInProgram) -> dict[str, Any]:
+    """Return the values of the section of one violation."""
+    violation = found.violation
+    return {
+        "property": violation.property,
+        "cause": violation.cause,
+        "statement": STATEMENTS[violation.property],
+        "summary": violation.summary,
+        "diagnosis": violation_text(simulation, found),
+        "replay": line_of(simulation, found),
+        "timeline": timeline_values(found.run, violation),
+        "witness": [*harm_lines(found)],
     }

@@ -24,23 +24,23 @@ from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.values import Quantity, StateName
-from syncverify.simulation.simulation import Simulation
-from syncverify.whole_step.cause_words import words_of
-from syncverify.whole_step.grouped_names import some_names
-from syncverify.whole_step.layout_table import (
+from syncverify.report.whole_step.cause_words import words_of
+from syncverify.report.whole_step.page import (
     LayoutCell,
     LayoutRow,
     LayoutVerdict,
+    parity_page,
     rows_of,
 )
+from syncverify.report.whole_step.shown import some_names
+from syncverify.report.whole_step.text import headline, play_words
+from syncverify.simulation.simulation import Simulation
 from syncverify.whole_step.outcome import (
-    Comparison,
     FoundMistake,
     LayoutPlay,
+    Parity,
     worst_errors,
 )
-from syncverify.whole_step.page import page_of
-from syncverify.whole_step.text import headline, play_words
 
 GRADIENT, STATE = Quantity.GRADIENT, Quantity.STATE
 NEAR = 1 + 2e-9
@@ -177,7 +177,7 @@ def test_equal_layers_are_one_row_of_the_table() -> None:
 
 
 def test_the_page_has_words_and_shades() -> None:
-    page = page_of(Comparison("", "", (wrong_play(),), (), 1, 0))
+    page = parity_page(Parity("", "", (wrong_play(),), (), 1, 0))
     assert 'class="mistake" style="--shade: 55%">off by 50 %' in page
     assert 'class="follows" style="--shade: 28%">off by 1.0 %' in page
     # No number has an exponent.

@@ -1,0 +1,1 @@
+"""A training beside one rank as text, JSON and page."""

@@ -1,0 +1,162 @@
+"""The numbers and the names that a report prints, such as those of equal layers as one name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from syncverify.judge.whole_step.differences import ComparedValue
+
+# 17 digits tell any two numbers of float64 apart.
+_FEWEST_DIGITS: Final = 6
+_MOST_DIGITS: Final = 17
+_NUM_SHOWN: Final = 3
+_MAX_RANKS: Final = 4
+MAX_NAMES: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPart:
+    """Some elements of each copy of a value.
+
+    Attributes:
+        indices: Indices of the printed elements in the flat tensor, in ascending order.
+        digits: Number of significant digits.
+    """
+
+    indices: tuple[int, ...]
+    digits: int = _FEWEST_DIGITS
+
+    def text(self, value: torch.Tensor | None) -> str:
+        """Return the elements as text, with dots where some are left out."""
+        if value is None:
+            return "none"
+        words, end = list[str](), 0
+        for index, element in self.elements(value).items():
+            words += ["..."] if index > end else []
+            words.append(f"{element:.{self.digits}g}")
+            end = index + 1
+        words += ["..."] if end < value.numel() else []
+        return f"[{', '.join(words)}]"
+
+    def elements(self, value: torch.Tensor) -> dict[int, Any]:
+        """Return the elements by index."""
+        indices = [each for each in self.indices if each < value.numel()]
+        return dict(zip(indices, value.flatten()[indices].tolist(), strict=True))
+
+
+def shown_part(value: ComparedValue) -> ShownPart:
+    """Return the elements of a wrong value to print.
+
+    No two equal texts are printed as right and wrong: the elements include a wrong one of each
+    rank, and have as many digits as tell it from the right one.
+    """
+    wrong, shown = value.wrong_ranks, shown_ranks(value)
+    pairs = [(value.got[rank], value.expected[rank]) for rank in shown if rank in wrong]
+    firsts = {_first_wrong(*pair, value.tolerance) for pair in pairs}
+    start = min((each for each in firsts if each >= _NUM_SHOWN), default=0)
+    if all(each < _NUM_SHOWN for each in firsts):
+        firsts |= {*range(_NUM_SHOWN)}
+    elif len(firsts) < _NUM_SHOWN:
+        firsts |= {start + 1, start + 2}
+    indices = tuple(sorted(firsts))
+    parts = (
+        ShownPart(indices, digits) for digits in range(_FEWEST_DIGITS, _MOST_DIGITS)
+    )
+    apart = (e for e in parts if all(e.text(a) != e.text(b) for a, b in pairs))
+    return next(apart, ShownPart(indices, _MOST_DIGITS))
+
+
+def shown_ranks(value: ComparedValue) -> list[int]:
+    """Return the ranks whose value is printed: the first ones, and a wrong one among them."""
+    listed, wrong = [*value.got][:_MAX_RANKS], value.wrong_ranks[:1]
+    return listed if {*wrong} <= {*listed} else [*listed[:-1], *wrong]
+
+
+def _first_wrong(
+    value: torch.Tensor | None, expected: torch.Tensor, tolerance: float
+) -> int:
+    """Return the index of the first wrong element of a flat tensor; 0 where there is none."""
+    if value is None or value.shape != expected.shape:
+        return 0
+    ours, theirs = value.double().flatten(), expected.double().flatten()
+    is_right = (ours - theirs).abs() <= tolerance
+    is_right |= (ours == theirs) | (ours.isnan() & theirs.isnan())
+    wrong = (~is_right).nonzero()
+    return int(wrong[0]) if len(wrong) else 0
+
+
+def printed(number: float, *others: float) -> str:
+    """Return a number as text that is no text of another number.
+
+    Args:
+        number: The number.
+        others: The numbers that it has to be told from; equal ones count as the same number.
+    """
+    different = [each for each in others if each != number]
+    for digits in range(_FEWEST_DIGITS, _MOST_DIGITS):
+        text = f"{number:.{digits}g}"
+        if all(text != f"{each:.{digits}g}" for each in different):
+            return text
+    return f"{number:.{_MOST_DIGITS}g}"
+
+
+def grouped_names(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return names by the name of their group, such as `blocks.{0-3}.norm.weight`.
+
+    Names are one group if they differ in their first number alone.
+    """
+    by_layer = dict[tuple[str, str], dict[str, int | None]]()
+    for name in names:
+        before, number, after = _split(name)
+        by_layer.setdefault((before, after), {})[name] = number
+    return {
+        _joined(before, [*numbers.values()], after): [*numbers]
+        for (before, after), numbers in by_layer.items()
+    }
+
+
+def some_names(names: Iterable[str], most: int = MAX_NAMES) -> str:
+    """Return the first groups of names, and the number of the other names."""
+    groups = grouped_names(names)
+    more = sum(len(each) for each in [*groups.values()][most:])
+    text = ", ".join([*groups][:most])
+    return f"{text}, and {more} more" if more else text
+
+
+class _SplitName(NamedTuple):
+    """A name, cut at its first number; no number and no rest where it has none."""
+
+    before: str
+    number: int | None
+    after: str
+
+
+def _split(name: str) -> _SplitName:
+    parts = name.split(".")
+    place = next((i for i, part in enumerate(parts) if part.isdecimal()), None)
+    if place is None:
+        return _SplitName(name, None, "")
+    before, after = parts[:place], parts[place + 1 :]
+    return _SplitName(
+        ".".join([*before, ""]), int(parts[place]), ".".join(["", *after])
+    )
+
+
+def _joined(before: str, numbers: list[int | None], after: str) -> str:
+    listed = sorted(each for each in numbers if each is not None)
+    ranges = ",".join(_ranges(listed))
+    return f"{before}{f'{{{ranges}}}' if len(listed) > 1 else ranges}{after}"
+
+
+def _ranges(numbers: list[int]) -> Iterable[str]:
+    """Yield ranges of numbers that follow each other, such as `0-3` and `5`."""
+    pairs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    for _, run in pairs:
+        listed = [number for _, number in run]
+        first, last = listed[0], listed[-1]
+        yield str(first) if first == last else f"{first}-{last}"
