@@ -45,7 +45,6 @@ class Membership:
         number: Number of the job; it keeps the keys of different jobs apart in the store.
         transport: torch's name of the process group backend.
         store: The store in which the members find each other.
-        rank: Global rank.
         timeout: Time after which a collective that waits for an absent rank fails.
     """
 
@@ -63,7 +62,6 @@ class RankPart:
     Attributes:
         membership: Place of the rank.
         scenario: The scenario to play.
-        subject: The synchronizer under test.
         device: Device of the rank.
         recorder: Writer of the trace.
     """

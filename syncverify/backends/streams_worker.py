@@ -60,7 +60,6 @@ class StreamsJob:
     Attributes:
         scenario: The scenario, as JSON.
         subject: The packed subject.
-        rank: Global rank.
     """
 
     scenario: dict[str, Any]

@@ -21,7 +21,6 @@ class Entry:
     Attributes:
         name: Name that `--only` takes.
         family: Kind of the mistake, or the unusual thing of a right program.
-        subject: The synchronizer.
         twin: The same synchronizer without the defect; None where there is none.
         source: The report, as `owner/project#number`, or what the program imitates.
         trigger: The smallest program that shows the defect, in words; of a right program the

@@ -54,12 +54,7 @@ class CallReturned:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """An error that ended a call.
-
-    Attributes:
-        kind: Class of the error.
-        text: Message of the error.
-    """
+    """An error that ended a call."""
 
     kind: type[SyncverifyError]
     text: str

@@ -66,7 +66,6 @@ class SearchProgress:
     Violations are printed at the moment at which they are met.
 
     Attributes:
-        console: Console to print on.
         total: Number of scenarios of the search.
         subject: Name of the subject, for replay lines.
         backend: Name of the backend, for replay lines.

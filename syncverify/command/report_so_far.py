@@ -23,7 +23,6 @@ class ReportSoFar:
     Attributes:
         path: File of the report; None to write nothing.
         found: Violations by identity, the smallest scenario of each that is known.
-        num_played: Number of scenarios played.
     """
 
     path: Path | None

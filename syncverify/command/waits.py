@@ -157,7 +157,6 @@ class _Progress:
     """Prints a few lines on the progress of each stage.
 
     Attributes:
-        console: Console to print on.
         last: Stage and number of scenarios of the last line.
     """
 

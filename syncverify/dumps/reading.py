@@ -31,7 +31,6 @@ class Entry:
         is_default_group: Whether that is the group of all ranks.
         sequence: Number of the collective on the group.
         operation: Name of the operation, with the two ends of a message.
-        dtype: Name of the element dtype.
         numel: Elements that the rank contributes.
         is_done: Whether the collective had ended at the time of the dump.
         source: Innermost line outside of torch.

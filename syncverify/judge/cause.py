@@ -265,7 +265,6 @@ class Cause:
     Attributes:
         kind: Short name, stable across scenarios.
         text: A sentence that names ranks, micro-batches, steps, parameters.
-        is_certain: Whether the run leaves no other cause, if the trace tells this one.
         lines: Lines that the text names.
     """
 

@@ -19,7 +19,6 @@ class ComparedClock:
     """A line that compares a time of a clock.
 
     Attributes:
-        source: The line.
         ranks: Global ranks that compared there.
     """
 

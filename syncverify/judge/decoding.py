@@ -40,7 +40,6 @@ class LikelyDivisor(NamedTuple):
     """A number that may be mistaken for a divisor.
 
     Attributes:
-        size: The number.
         words: What it counts.
         divides_mean: Whether a mean divides by it.
     """

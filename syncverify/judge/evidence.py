@@ -51,7 +51,6 @@ class Evidence:
         rank, step: Rank and step of the finding; None where no single one is known.
         micro_batch: Micro-batch of the gradient's backward; None for any other finding.
         is_proven: Whether the trace leaves no other cause.
-        is_certain: Whether the run leaves no other cause, if the trace tells this one.
         readings: Other mistakes that give the same value.
         events: Events in the order of a report; one without words is that of the summary.
         named: Lines that the summary or an explanation names, beside those of events.
@@ -86,7 +85,6 @@ class WrongGradient(Evidence):
     """A gradient beside the right one, and the reductions of its rank and step as events.
 
     Attributes:
-        parameter: Name of the parameter.
         local_shape: Shape of the gradient on the rank.
         contributing_ranks: Ranks whose gradients it has to contain.
         reduction: `sum` or `mean`, or `factor` for a sum over a declared factor.
@@ -189,7 +187,6 @@ class Ended(Evidence):
     """An early end of the run.
 
     Attributes:
-        kind: Kind of the fault.
         details: Where each rank stands, or the subject's lines on the stack.
         phase: Call of the rank program that raised; None for any other fault.
         groups: What the subject calls its groups, where it raised an error.

@@ -23,9 +23,7 @@ class ExpectedGradient:
 
     Attributes:
         reference: Reference of the scenario.
-        spec: The parameter.
         rank: Global rank that holds the gradient.
-        step: Optimizer step, from 0.
         count: Number of micro-batches accumulated so far.
         ranks: Global ranks whose contributions it contains.
         divisor: Divisor of their sum: 1, a declared one, or for a mean the number of ranks.

@@ -37,7 +37,6 @@ class ForgottenHandle:
 
     Attributes:
         operation: The collective.
-        source: The line.
         ranks: Global ranks on which nothing waits.
         is_ordered: Whether a wait for a later collective orders it, and nothing reads its result.
     """

@@ -50,7 +50,6 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     a few ranks are judged.
 
     Attributes:
-        scenario: Mesh, parameters and steps of the program.
         device: Device on which ranks are played.
     """
 
@@ -110,7 +109,6 @@ class Reference:
     """The right gradients of one scenario.
 
     Attributes:
-        scenario: Mesh, parameters and steps of the program.
         capabilities: Promises of the subject: reduced gradients are sums or means.
         micro_batches: Gradients in float64; step `num_steps` is the plain backward after
             `unbind()`.

@@ -106,7 +106,6 @@ class Unawaited:
 
     Attributes:
         line: The line.
-        stream: Name of the stream.
     """
 
     line: Origin

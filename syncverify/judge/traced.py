@@ -15,11 +15,7 @@ from syncverify.trace.run import RankRun, Run
 
 
 class Traced:  # without slots: `cached_property` needs a dictionary
-    """What ranks did.
-
-    Attributes:
-        run: Traces, and the reason of an early end.
-    """
+    """What ranks did."""
 
     run: Run
 
@@ -56,7 +52,6 @@ class TracedRun(Traced):
     """The run of any program.
 
     Attributes:
-        run: Traces, and the reason of an early end.
         is_for_nccl: Whether the program runs with NCCL alone.
     """
 

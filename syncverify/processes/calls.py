@@ -58,12 +58,7 @@ class _Returned:
 
 @dataclass(frozen=True, slots=True)
 class _Raised:
-    """An error that ended a call.
-
-    Attributes:
-        kind: Class of the error.
-        text: Message of the error.
-    """
+    """An error that ended a call."""
 
     kind: type[SyncverifyError]
     text: str

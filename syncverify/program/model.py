@@ -49,7 +49,6 @@ class LocalModel:
 
     Attributes:
         scenario: Scenario with the specs of the parameters.
-        rank: Global rank.
         parameters: DTensors or ordinary parameters, by name.
     """
 

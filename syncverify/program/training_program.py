@@ -69,7 +69,6 @@ class Call:
     Attributes:
         method: The method.
         step: Step of the call.
-        arguments: Its arguments.
         otherwise: Method to call where the synchronizer lacks the first one; None calls none.
     """
 
@@ -142,13 +141,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Multiply gradients by a factor, and assign the products to `.grad`.
-
-    Attributes:
-        factor: The factor.
-        every: Distance of the parameters: 1 for all, 2 for every second one.
-        first: Number of the first parameter.
-    """
+    """Multiply gradients by a factor, and assign the products to `.grad`."""
 
     factor: float
     every: int = 1
@@ -157,12 +150,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Set gradients to None.
-
-    Attributes:
-        every: Distance of the parameters: 1 for all, 2 for every second one.
-        first: Number of the first parameter.
-    """
+    """Set gradients to None."""
 
     every: int = 1
     first: int = 0
@@ -273,7 +261,6 @@ class _Writer:
     """Writes the actions of a scenario; see `training_program`.
 
     Attributes:
-        scenario: Mesh, parameters and steps of the program.
         takes_count: Whether the subject takes the number of micro-batches.
     """
 

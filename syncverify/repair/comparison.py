@@ -31,9 +31,7 @@ class Measured:
     """A scenario, and what the unchanged subject does in it.
 
     Attributes:
-        scenario: Mesh, parameters and steps of the program.
         is_right: Whether it shows no violation.
-        reaches_end: Whether all ranks come to the end.
         cost: Launches, bytes, overlap and memory.
     """
 

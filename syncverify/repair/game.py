@@ -79,8 +79,6 @@ class MeasuredPlay:
 
     Attributes:
         identities: Violations; None if the change cannot be made.
-        recorders: Recorder of each rank.
-        reaches_end: Whether all ranks come to the end.
     """
 
     identities: set[Identity] | None
@@ -98,9 +96,6 @@ class Game:
     """The plays of one violation's scenario with changes.
 
     Attributes:
-        found: The violation.
-        subject: The synchronizer under test.
-        backend: The backend that plays.
         num_slow_runs: Number of runs that were ended from outside.
     """
 

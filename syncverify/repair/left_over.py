@@ -62,13 +62,7 @@ def left_over(
 
 @dataclass(slots=True)
 class _Plays:
-    """Plays of one violation's scenario, as it is and with values set back.
-
-    Attributes:
-        found: The violation.
-        subject: The synchronizer under test.
-        backend: The backend that plays.
-    """
+    """Plays of one violation's scenario, as it is and with values set back."""
 
     found: FoundViolation
     subject: Subject

@@ -30,7 +30,6 @@ class OrderPlace:
     """A statement of the subject, before or after which lines are added.
 
     Attributes:
-        path: Path of the file.
         node: The statement.
         is_before: Whether the lines come before the statement.
     """

@@ -78,7 +78,6 @@ class Source:
     """The text of a file.
 
     Attributes:
-        path: Path of the file.
         lines: Lines of the file.
         tree: Statements of the file.
     """

@@ -22,7 +22,6 @@ class FileLine:
 
     Attributes:
         file: Absolute path.
-        number: Number of the line, from 1.
     """
 
     file: Path

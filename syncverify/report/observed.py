@@ -17,10 +17,6 @@ class ObservedFeature:
     """One feature beyond the contract.
 
     Attributes:
-        feature: The feature, as `topic=value`.
-        rating: The worst rating of a scenario.
-        counts: Number of scenarios by rating.
-        reason: Why the feature was not tried; "" if it was.
         summary: One sentence about the simplest scenario that is neither right nor refused.
         token: Token of that scenario, or "".
         diagnosis: The whole violation as text, or "".

@@ -25,7 +25,6 @@ class IdleLines:
     """Neighbouring lines of a file that never ran.
 
     Attributes:
-        path: Path of the file.
         first: Number of the first line.
         last: Number of the last line.
         reason: Why, in words; "" if unknown.

@@ -61,8 +61,6 @@ class Report:
     """The report of a search.
 
     Attributes:
-        subject: Name of the subject.
-        backend: Name of the backend.
         seed: Seed of the search.
         examples: Number of scenarios played.
         seconds: Duration of the search, in seconds.
@@ -72,7 +70,6 @@ class Report:
         explored: More facts about the runs, in words: schedules, overlap, held memory.
         summary: Coverage of the subject's contract, and the properties that applied.
         contract: The contract in words.
-        contract_choice: Name or file of the contract that replaced the subject's own, or "".
         beyond: Features beyond the contract.
         fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
         is_interrupted: Whether more was to be played.

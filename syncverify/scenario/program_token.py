@@ -35,7 +35,6 @@ class ProgramPlay:
 
     Attributes:
         property: Name of the violated property, or of the wrong quantity.
-        cause: Short name of the cause.
         face: Command that plays it.
         options: Words of that command before the name of the program.
         arguments: Words behind it: arguments of a script.

@@ -39,8 +39,6 @@ class Reproducer:
     """One violation in a form that can be replayed: a scenario, a schedule and a name.
 
     Attributes:
-        property: Name of the violated property.
-        cause: Short name of the cause.
         scenario: Smallest scenario that shows the violation.
         schedule: Choices that lead to the violation, where timing decides.
     """

@@ -49,7 +49,6 @@ class Space:
     """The scenarios that may be drawn for a subject.
 
     Attributes:
-        capabilities: Contract of the subject.
         max_ranks: Largest usual number of ranks; `size=many ranks` has more.
     """
 

@@ -36,7 +36,6 @@ class CameTo:
 
     Attributes:
         fault: The exception of the script; None if it returned.
-        refused: What the machine does not simulate; "" if it played all.
         internal: A traceback of the machine's own; "" if it is in order.
     """
 

@@ -27,10 +27,7 @@ class Recording:
     """A recorded script.
 
     Attributes:
-        script: The script.
         device: Device that torch named to it.
-        run: Traces, and the reason of an early end.
-        refused: What the machine does not simulate; "" if it played all.
         lost: How the process of a rank ended without a last word, by rank.
         was_interrupted: Whether a user ended it.
     """
@@ -121,7 +118,6 @@ class _Heard:
 
     Attributes:
         hub: The hub of the run.
-        script: The script.
         device: Device that torch named to the script.
     """
 

@@ -26,7 +26,6 @@ class Script:
 
     Attributes:
         target: Path of the script, or name of a module.
-        arguments: Its arguments.
         is_module: Whether `target` names a module, as after `python -m`.
     """
 
@@ -70,11 +69,7 @@ class RankJob:
     """The work of one rank.
 
     Attributes:
-        script: The script.
-        rank: Global rank.
-        num_ranks: World size.
         device: Device that torch names to the script.
-        names_torch: Whether reports name torch's own lines.
     """
 
     script: Script

@@ -64,7 +64,6 @@ class Budget:
     """Limits on the runs of a judge.
 
     Attributes:
-        deadline: Value of `time.monotonic()` after which no run starts; None for none.
         runs_left: Number of runs that may still start; None for any number.
         num_slow_runs: Slow runs with a violation (`is_slow`), since the last reset to 0.
         num_hangs: Runs with a violation that is a hang; never reset.

@@ -51,7 +51,6 @@ class MetIn:
     """The shard that has met a violation first.
 
     Attributes:
-        number: Number of the shard.
         draws: As in `SearchResult`.
     """
 

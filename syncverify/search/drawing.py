@@ -49,8 +49,6 @@ class Drawing:
     """A sequence of random scenarios.
 
     Attributes:
-        capabilities: Contract of the subject.
-        max_ranks: Largest world size.
         num_examples: Largest length of the sequence.
         random_seed: Seed of the sequence; equal seeds give equal sequences.
         focus: Topic of which most scenarios have a special value; None for no focus.

@@ -43,8 +43,6 @@ class FeatureScenarios:
     Attributes:
         feature: The feature.
         capabilities: The contract of plain steps and this feature, which may be refused.
-        max_ranks: Largest world size.
-        random_seed: Seed of the scenarios.
     """
 
     feature: Feature

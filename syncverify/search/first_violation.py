@@ -24,10 +24,8 @@ class FirstViolation:
     """The first violation of a search, shrunk, and its cost.
 
     Attributes:
-        num_examples: Number of scenarios, with the one that shows the violation.
         seconds: Time until the violation was met.
         found: The violation; None if there was none.
-        seconds_to_shrink: Time to find the smallest scenario.
     """
 
     num_examples: int
@@ -41,7 +39,6 @@ class FirstMet(NamedTuple):
 
     Attributes:
         violation: The violation; None if there was none.
-        num_examples: Number of scenarios, with the one that shows the violation.
     """
 
     violation: FoundViolation | None

@@ -99,9 +99,6 @@ class JudgedRun:
         decisions: Decisions about timing in that run.
         num_turns: Number of turns of the run, all ranks together.
         branches: Whether another schedule may have another result.
-        applied: Names of the properties that had something to judge.
-        launches_per_step: Largest number of collectives that a rank launched, by the number
-            of steps, rounded up.
         error: Identity that the fault of the run has where no feature may be refused; None
             for a run that came to its end.
         ended_in: Step of the fault; None for a run that came to its end.
@@ -139,7 +136,6 @@ class Judge:
     """Plays and judges: each scenario with each schedule once.
 
     Attributes:
-        subject: The synchronizer under test.
         backend: Backend that plays the scenarios.
         choice: Schedules to play.
         random_seed: Seed of random priorities.

@@ -61,12 +61,9 @@ class ObservationPlan:
     """Size and seed of an observation.
 
     Attributes:
-        max_ranks: Largest world size.
         num_scenarios: Number of scenarios to play for each feature.
         num_simpler: Number of runs in which the worst scenario of a feature may become
             simpler.
-        random_seed: Seed of the scenarios.
-        deadline: Value of `time.monotonic()` after which no run starts; None for none.
     """
 
     max_ranks: int
@@ -81,12 +78,8 @@ class RatedFeature:
     """One rating for a feature, and the scenarios behind it.
 
     Attributes:
-        feature: The feature, as `topic=value`.
-        rating: The worst rating of a scenario.
-        counts: Number of scenarios by rating.
         found: The violation in the simplest scenario with this rating; None for a feature that
             is right, refused or not tried.
-        reason: Why the feature was not tried; "" if it was.
     """
 
     feature: str
@@ -164,7 +157,6 @@ class _FeatureObservation:
 
     Attributes:
         scenarios: Scenarios with the feature.
-        judge: Judge of the scenarios.
         plan: Bounds of the observation.
         is_out_of_time: Whether the time limit was reached.
         refusal: Reason that the scenarios were refused; "" if they were not.

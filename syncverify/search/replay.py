@@ -35,7 +35,6 @@ class Replay:
     Attributes:
         result: The violations that still occur, in the saved scenarios, as the result of a
             search without examples.
-        num_played: Number of scenarios played.
         unshrunk: Identities of violations that no run has shrunk.
     """
 

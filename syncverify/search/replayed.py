@@ -33,13 +33,9 @@ class Replayed:
     """A scenario that was played once more.
 
     Attributes:
-        scenario: Mesh, parameters and steps of the program.
-        capabilities: Contract of the subject.
         run: The run.
         found: Its violations, by identity.
         violation: The violation of the reproducer as the run shows it, or as it was known.
-        launches_per_step: Largest number of collectives that a rank launched, by the number
-            of steps, rounded up.
     """
 
     scenario: Scenario

@@ -62,8 +62,6 @@ class SavedViolations:
 
     Attributes:
         database: Store of tokens.
-        subject: The synchronizer under test.
-        backend: Name of the backend.
         notes: Receives a line about each entry that is not played.
         only: Tokens to play; None for all.
     """

@@ -104,7 +104,6 @@ class _Exploration:
     """The shards of a search, and the results of those that were played.
 
     Attributes:
-        subject: The synchronizer under test.
         shards: All shards.
         counts: Receives the progress of all shards.
         done: Results of shards that were played.

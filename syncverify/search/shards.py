@@ -50,8 +50,6 @@ class Shard:
 
     Attributes:
         number: Its place, from 0.
-        subject: Result of `pack_subject`.
-        backend: Name of the backend.
         settings: Settings of the shard: its seed, its number of scenarios.
         first: Number of scenarios of the shards before.
     """
@@ -105,8 +103,6 @@ class Shards(Sequence[Shard]):
     """The shards of a search, in order; a search of many is cut as it goes on.
 
     Attributes:
-        subject: Result of `pack_subject`.
-        backend: Name of the backend.
         settings: Settings of the whole search.
     """
 
@@ -151,7 +147,6 @@ class ShardPlayed:
     """Progress of a shard.
 
     Attributes:
-        number: Number of the shard.
         num_examples: Number of its scenarios that were played.
     """
 

@@ -163,7 +163,6 @@ class _Shrinker:
     """The shrinking of one violation; its identity stays.
 
     Attributes:
-        judge: Judge of the scenarios.
         identity: Property and cause of the violation.
         progress: Receives each run.
         num_runs_before: Number of runs that the judge had made before.

@@ -53,7 +53,6 @@ class SimulatedMachine:
             values.
 
     Attributes:
-        recorders: Recorder of each rank.
         scheduler: Hands out the turns.
         world: State that the process groups share.
     """

@@ -49,11 +49,8 @@ class Played:
     """A play.
 
     Attributes:
-        run: Traces, and the reason of an early end.
         results: What the program returned, by rank; None where it did not return.
         values: Copies of the tensors in the results, by rank, made when the rank returned.
-        stall: The reason for which no rank could go on; None if there is none.
-        is_whole: Whether each rank returned.
     """
 
     run: Run

@@ -26,10 +26,7 @@ class SimulatedProgram:
     Attributes:
         program: The program; it gets its rank, unless it can be called without an argument and
             names none `rank`.
-        num_ranks: Number of ranks.
-        device: Device that torch names to the program.
         hang_timeout_seconds: Seconds without progress after which a rank counts as hung.
-        names_torch: Whether reports name torch's own lines.
         records_accesses: Whether operators are recorded. Without them no race is found, and a
             play takes about half of the time.
     """

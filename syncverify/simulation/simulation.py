@@ -21,7 +21,6 @@ class Harm:
     """A value that a rank returns in one legal order, and another one in another order.
 
     Attributes:
-        rank: Global rank.
         as_queued: Elements of the value in the order in which the host queues.
         other: Those of the other order.
         start: Index of the first of them in the flat value.
@@ -61,7 +60,6 @@ class Simulation(Rendered):
 
     Attributes:
         program: Name of the program.
-        num_ranks: Number of ranks.
         device: Device that torch named to the program.
         seed: Seed of random schedules.
         results: What the program returned, by rank, in the first run with a violation, or

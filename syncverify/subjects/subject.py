@@ -59,8 +59,6 @@ class Subject:
         name: Name as the caller spelled it, with its options, or the path of a class or
             function.
         factory: Class or function that makes one synchronizer per rank.
-        capabilities: Contract of the subject.
-        contract_choice: Name or file of the contract that replaced the subject's own, or "".
         not_observed: Features, as `topic=value`, that the class does not hand on to the
             synchronizer behind it, each with the reason. Their word would be about the class.
         promises_counts: Whether the contract promises other numbers of micro-batches in later

@@ -32,7 +32,6 @@ class LanePoint:
     """A point of the timeline.
 
     Attributes:
-        rank: Global rank.
         lane: Name of the lane.
         tick: Tick in the lane.
     """

@@ -22,8 +22,6 @@ class HarmWithout:
     """A violation that shows without a point.
 
     Attributes:
-        property: Name of the violated property.
-        cause: Cause of the violation.
         token: Scenario that shows it.
         is_of_model: Whether the traces without the edge show it; a play without the call does
             otherwise.
@@ -46,7 +44,6 @@ class Answer:
     """The word for one point.
 
     Attributes:
-        point: The point.
         code: Code of its line.
         word: `needed`: something breaks without it. `superfluous`: all scenarios within the
             bound hold without it. `undecided`: neither is known.
@@ -95,7 +92,6 @@ class AnsweredWaits:
         scope: Scope of which all scenarios were played.
         max_ranks: Largest world of a drawn scenario.
         seed: Seed of the drawn scenarios.
-        link: Link of the exposed times.
         answers: One for each point, in the order of lines.
     """
 

@@ -112,12 +112,8 @@ class WaitSearch:
     """The search for the points of one subject that are needed.
 
     Attributes:
-        subject: The synchronizer.
-        link: Link of the exposed times.
         tell: Receives progress.
-        deadline: Value of `time.monotonic()` after which nothing more is played.
         jobs: Number of processes.
-        names_torch: Whether torch's own lines are named.
         make_calls: Makes the calls that play without a point.
         traces: Findings of the traces.
         num_plays: Number of plays without a point.

@@ -43,15 +43,10 @@ class PlayedPart:
     """Scenarios that one call plays without a point.
 
     Attributes:
-        subject: Result of `pack_subject`.
-        point: The point.
         number: Place among the parts of the point, from 0.
-        scenarios: The scenarios.
         breaking: Violations of traces without the point, to show a wrong number of some
             scenario. With such violations no other scenario is played.
         choice: Schedules of each scenario.
-        names_torch: Whether torch's own lines are named.
-        deadline: Value of `time.monotonic()` after which nothing more is played.
     """
 
     subject: bytes

@@ -32,11 +32,6 @@ class TracedPart:
 
     Attributes:
         number: Place among all parts, from 0.
-        subject: Result of `pack_subject`.
-        scenarios: The scenarios.
-        link: Link of the exposed times.
-        names_torch: Whether torch's own lines are named.
-        deadline: Value of `time.monotonic()` after which nothing more is played.
     """
 
     number: int

@@ -130,9 +130,7 @@ class _Case:
     Attributes:
         small: Steps with small numbers, all alike.
         elements: The numbers that the optimizer reads then, by parameter.
-        training: Model, data, loss and parallelism that the user describes.
         reference: Values of the training as it is.
-        device: Device that torch names to the program.
     """
 
     small: ConstantPlay

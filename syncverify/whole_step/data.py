@@ -26,12 +26,7 @@ Weights = torch.Tensor
 
 @dataclass(frozen=True, slots=True)
 class UnequalTokens:
-    """The first rows have few tokens that count, and the last rows have all.
-
-    Attributes:
-        key: Key of the batch with the weight of each token, or of each row.
-        word: Name of the variation.
-    """
+    """The first rows have few tokens that count, and the last rows have all."""
 
     key: str
     word: str = UNEQUAL_TOKENS
@@ -46,9 +41,7 @@ class EmptyPart:
     """The last micro-batch of the last rank is padding: its weights are 0.
 
     Attributes:
-        key: Key of the batch with the weight of each token, or of each row.
         num_parts: Number of micro-batches of all ranks.
-        word: Name of the variation.
     """
 
     key: str
@@ -102,9 +95,7 @@ class AllOnes:
     """Each element of each gradient is one number, so norms are known in closed form.
 
     Attributes:
-        size: The number.
         are_distinct: Whether each parameter has another number, up to twice as large.
-        word: Name of the variation.
     """
 
     size: float

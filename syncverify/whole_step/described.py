@@ -46,7 +46,6 @@ class Described:
     """A training with its layouts.
 
     Attributes:
-        training: Model, data, loss and parallelism that the user describes.
         layouts: Its layouts.
         numbers: Its numbers of micro-batches.
         device: Device that torch names to it.

@@ -65,8 +65,6 @@ class LayoutPlay:
     """A training on one layout.
 
     Attributes:
-        layout: Names and sizes of the mesh axes.
-        num_micro_batches: Number of parts of each rank's batch.
         simulation: The play, with its races, deadlocks and mismatches.
         num_rows: Number of rows of the whole batch.
         findings: Mistakes that the values show.
@@ -206,8 +204,6 @@ class Parity(Rendered):
         path: Its file or module; "" where it has none.
         plays: Each layout, with each number of micro-batches.
         mistakes: One entry for each mistake.
-        num_steps: Number of steps.
-        seed: Seed of model and data.
         beside: Where the own step made the values that others are compared with; None where
             that is torch's plain step.
         why_not_alone: Why the own step is not compared with itself on one rank; "" where it is.

@@ -19,12 +19,7 @@ from syncverify.whole_step.data import NotFinite
 
 
 class Poisoned(Protocol):
-    """Values that are no numbers, in one step of a rank.
-
-    Attributes:
-        is_called: Whether the scaler unscaled.
-        has_infinite_loss: Whether the loss that was scaled on this rank became infinity.
-    """
+    """Values that are no numbers, in one step of a rank."""
 
     is_called: bool
     has_infinite_loss: bool
@@ -38,10 +33,6 @@ class InfiniteLoss:
 
     Args:
         is_here: Whether this rank is one of them.
-
-    Attributes:
-        is_called: Whether the scaler unscaled.
-        has_infinite_loss: Whether the loss that was scaled on this rank became infinity.
     """
 
     def __init__(self, *, is_here: bool) -> None:
@@ -78,7 +69,6 @@ class Poison:
         is_last: Whether this rank has the last shard of an ordinary tensor that is split.
 
     Attributes:
-        is_called: Whether the scaler unscaled.
         has_infinite_loss: False: the loss stays as it is.
     """
 

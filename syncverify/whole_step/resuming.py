@@ -144,10 +144,8 @@ class ResumedPlay:
     """A training that goes on from a checkpoint, beside one rank.
 
     Attributes:
-        training: Model, data, loss and parallelism that the user describes.
         saved: The checkpoint.
         layout: Layout that read it.
-        ranks: Values of each rank.
         reference: Values of one rank, without a pause.
     """
 

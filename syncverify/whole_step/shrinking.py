@@ -32,7 +32,6 @@ class Smaller:
     """A training that shows a mistake.
 
     Attributes:
-        training: Model, data, loss and parallelism that the user describes.
         played: Its play.
         finding: The mistake.
     """

@@ -58,7 +58,6 @@ class Wired:
     """A model on a rank, ready to train.
 
     Attributes:
-        training: Model, data, loss and parallelism that the user describes.
         model: The model that `parallelize` made; the plain model in the step of the reference.
         mesh: The mesh; None for the plain step of the reference.
         optimizers: The optimizers; none where the model is no module.

@@ -55,12 +55,7 @@ def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Where an own step makes the values that those of other layouts are compared with.
-
-    Attributes:
-        layout: Names and sizes of the mesh axes.
-        num_micro_batches: Number of parts of each rank's batch.
-    """
+    """Where an own step makes the values that those of other layouts are compared with."""
 
     layout: Layout
     num_micro_batches: int
@@ -86,12 +81,9 @@ class Training:
         clip: Largest norm; None clips nothing.
         scaler: Makes the scaler of the loss; None scales nothing.
         split: Axes over which the rows of the batch are split.
-        own: Axes over which an ordinary tensor of a rank is a shard.
-        num_steps: Number of steps.
         num_micro_batches: Number of parts of a rank's batch.
         dtype: Floating-point dtype of model and batch.
         computed_in: Dtype of the computation, whose inputs are rounded to `dtype`; None for `dtype`.
-        seed: Seed of model and data.
         sizes: Arguments of `build` in the place of their defaults; `parallelize`, `batch` and
             `step` may take them as well.
         num_rows: Number of rows of the whole batch to train on; None for all.

@@ -61,12 +61,10 @@ class StepWatch:
         read: Gradients as the optimizer reads them, by parameter.
         norm: The norm of the last clipping; None if torch's clipping was not called.
         max_norms: The largest norms that the calls of torch's clipping were given.
-        backwards: Lines of the program that call `backward()`.
         used: Parameters that no optimizer has, as the first backward sees them; no DTensors.
         has_one_norm: Whether all calls of torch's clipping were given one norm.
         optimizers: The optimizers that stepped, one entry a step.
         options: Options with which they update each parameter.
-        draws: Whether the step draws random numbers.
         updated: Parameters as the last step of an optimizer left them; no DTensors.
         copies: Parameter of the model of which a tensor of an optimizer is a copy.
         is_read_elsewhere: Parameters that optimizers with tensors of their own may update from

@@ -59,7 +59,6 @@ class Lateness:
         operator_results: Numbers of operators with late results.
         results: Numbers of collectives with late results.
         until: Counts of operators, collectives and waits after which the late work runs.
-        overwritten: Number of the storage whose contents have changed by then; None for none.
     """
 
     operators: frozenset[int]

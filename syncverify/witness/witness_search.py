@@ -121,9 +121,6 @@ class _Game:
     """The plays of one scenario in other orders.
 
     Attributes:
-        scenario: Mesh, parameters and steps of the program.
-        subject: The synchronizer under test.
-        backend: The backend that plays.
         schedule: Schedule of the first play.
     """
 

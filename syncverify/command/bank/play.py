@@ -46,8 +46,6 @@ class Caught:
     """A violation, with the numbers of the smallest scenario that shows it.
 
     Attributes:
-        property: Name of the violated property.
-        cause: Cause of the violation.
         contract: Smallest contract that covers the scenario: `plain`, or the features that
             it has to name beside plain training steps.
         ranks: Number of ranks.
@@ -120,11 +118,9 @@ class EntryResult:
     Attributes:
         id: Id of the entry.
         source: The report of the defect: `owner/project#number`.
-        backend: Name of the backend.
         examples: Scenarios until the first violation, or all if there was none.
         seconds: Time of these scenarios.
         caught: The first violation, in its smallest scenario; None if there was none.
-        seconds_to_shrink: Time to find the smallest scenario.
         is_cause_right: Whether the violation has the cause that the entry names.
         twin_examples: Scenarios that the twin played.
         twin_played_for: Id of the entry for which the twin played them: several entries

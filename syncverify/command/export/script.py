@@ -120,10 +120,7 @@ class Reproduction:
     """A gradient, and all that a script needs to show it.
 
     Attributes:
-        scenario: The scenario that was played.
-        capabilities: Contract of the subject.
         subject: The subject in the script.
-        methods: Names of the optional methods that the synchronizer has.
         takes_count: Whether the constructor takes the number of micro-batches.
         shown: The gradient.
         violation: The violation in words.

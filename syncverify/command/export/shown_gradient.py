@@ -23,7 +23,6 @@ class ShownGradient:
     """The gradient of one parameter at one moment, on all ranks.
 
     Attributes:
-        spec: The parameter.
         moment: Moment at which the gradient is read.
         expected: Right gradient in float64, by global rank. Judged ranks only.
         may_be_missing: Whether a missing gradient is also right.

@@ -45,9 +45,6 @@ class TrainingText:
     """Writes the training program of a scenario.
 
     Attributes:
-        scenario: Mesh, parameters and steps of the program.
-        capabilities: Contract of the subject.
-        methods: Names of the optional methods that the synchronizer has.
         variables: Variable of each parameter, by its name.
         make: Expression that makes a synchronizer, up to its number of backwards.
         takes_count: Whether the expression takes that number.

@@ -51,7 +51,6 @@ class Lane:
 
     Attributes:
         index: Number of the lane among the lanes of all ranks.
-        rank: Global rank.
         name: Name of the stream.
         clock: Clock of the next entry.
         collectives: Collectives that the next entry waits for and that are not joined into

@@ -129,7 +129,6 @@ class _RankWalk:
     """The walk through the trace of one rank.
 
     Attributes:
-        rank: Global rank.
         semantics: Rules of the communicator: those of streams, or of gloo.
         collectives: Clocks of collectives, shared by all ranks.
         lanes: All lanes, by number; shared by all ranks.

@@ -30,11 +30,9 @@ class Inversion:
     """An order in which some work of a rank runs late.
 
     Attributes:
-        rank: Global rank.
         late: Positions in the trace: work that starts late.
         late_results: Positions: work that starts in time and writes its results late.
         until: Position before which all other work runs first.
-        overwritten: Number of the storage whose contents have changed by then; None for none.
     """
 
     rank: int
@@ -105,7 +103,6 @@ class After(Observer):
     """An observer that notes the work that is ordered after one record.
 
     Attributes:
-        rank: Global rank.
         first: Position of the record.
         end: Position at which the host has waited for the record; from there on it cannot
             be late.

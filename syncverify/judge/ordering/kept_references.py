@@ -36,7 +36,6 @@ class _Memory:
 
     Attributes:
         last: Its last use.
-        since: Position of the record after which the free might come.
         is_awaited: Whether a stream or the host has waited for something since then.
         streams: Streams that use it.
     """
@@ -54,7 +53,6 @@ class _Kept:
     Attributes:
         point: The point that keeps the reference.
         freed: Position of the free in the trace.
-        since: Position of the record after which the free might come.
     """
 
     point: SyncPoint

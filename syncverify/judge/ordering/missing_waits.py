@@ -38,7 +38,6 @@ class BeforeUse:
 
     Attributes:
         source: The line of code.
-        stream: Name of the stream.
         is_of_view: Whether the work is a read through a view that the line made.
     """
 
@@ -102,7 +101,6 @@ class WaitForStream:
     Attributes:
         waiting: Stream that waits, or the host.
         awaited: Stream with the work.
-        point: Where the wait is inserted.
     """
 
     waiting: str
@@ -142,7 +140,6 @@ class WaitForWork:
         waiting: Stream that waits.
         operation: Name of the collective.
         launched_at: Line that launched the collectives.
-        point: Where the wait is inserted.
         is_functional: Whether these are functional collectives, which return no handle.
     """
 

@@ -27,7 +27,6 @@ class _Replicas(NamedTuple):
     """The replicas of one part of a parameter, as gradients are read for the first time.
 
     Attributes:
-        spec: The parameter.
         ranks: Ranks with a replica.
         are_equal: Whether their values are equal.
         are_unchanged: Whether their values are those before `bind()`.

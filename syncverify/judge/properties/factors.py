@@ -57,7 +57,6 @@ class _Wrong:
     """A gradient that no explanation equals.
 
     Attributes:
-        expected: The right gradient.
         observed: The wrong one.
     """
 

@@ -27,7 +27,6 @@ class GradientFacts:
     """A wrong gradient, and the trace of its rank.
 
     Attributes:
-        expected: The right gradient.
         observed: The wrong gradient; shape of the local part.
         kind: Kind of the cause that the value tells.
         trace: Trace of the rank, up to the observation.

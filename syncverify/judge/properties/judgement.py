@@ -25,7 +25,6 @@ class Judgement(Traced):
     """A run beside its reference.
 
     Attributes:
-        scenario: The scenario that was played.
         run: Its observations and traces.
         reference: The right gradients.
         again: A second run of the same scenario and schedule; None if there is none.

@@ -36,8 +36,6 @@ class _Replicas:
     """One parameter on the ranks that hold the same part of it.
 
     Attributes:
-        parameter: Name of the parameter.
-        ranks: Global ranks.
         seen: Gradients after `wait()`, by step and rank.
         right: Ranks with the right gradient, by step.
         owners: Ranks that are judged; empty if all ranks said that they own nothing.

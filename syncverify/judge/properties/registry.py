@@ -47,7 +47,6 @@ class Verdict:
 
     Attributes:
         violations: One entry per property and cause, in the order of `ALL_PROPERTIES`.
-        applied: Names of the properties that had something to judge.
     """
 
     violations: list[Violation]

@@ -22,7 +22,6 @@ class LacksSum:
     """Each rank has its own part; the sum over some axes is right.
 
     Attributes:
-        axes: The axes.
         factor: By how much that sum has to be multiplied to be right.
     """
 
@@ -68,7 +67,6 @@ class Scaled:
     """All ranks have the right value times a factor.
 
     Attributes:
-        factor: The factor.
         axes: Sets of axes whose number of ranks is the factor, or its reciprocal.
         is_scale: Whether the factor is the scale of the loss, or its reciprocal.
         is_number_of_parts: Whether it is the number of micro-batches, or its reciprocal.
@@ -97,11 +95,7 @@ class RanksScaled:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Ranks have no gradient, or zeros, where one rank has values.
-
-    Attributes:
-        ranks: Global ranks.
-    """
+    """Ranks have no gradient, or zeros, where one rank has values."""
 
     ranks: tuple[int, ...]
     word: str = field(default="missing", init=False)
@@ -147,7 +141,6 @@ class AddedBias:
 
     Attributes:
         names: The biases.
-        axes: The axes.
     """
 
     names: tuple[str, ...]
@@ -174,11 +167,7 @@ class NotCleared:
 
 @dataclass(frozen=True, slots=True)
 class NotANumber:
-    """Ranks have NaN or infinity where one rank has numbers, or the other way round.
-
-    Attributes:
-        ranks: Global ranks.
-    """
+    """Ranks have NaN or infinity where one rank has numbers, or the other way round."""
 
     ranks: tuple[int, ...]
     word: str = field(default="not-a-number", init=False)
@@ -190,7 +179,6 @@ class CopiesRoundedApart:
 
     Attributes:
         ranks: The ranks that have the copies.
-        axes: The fewest axes over which copies differ.
     """
 
     ranks: tuple[int, ...]
@@ -204,7 +192,6 @@ class RanksDiffer:
 
     Attributes:
         ranks: The ranks whose copy is wrong.
-        axes: The fewest axes over which copies differ.
         are_copies: Whether these are copies; otherwise each rank has a shard, and those are off
             by different amounts.
     """
@@ -220,7 +207,6 @@ class NormOf:
     """The norm leaves gradients out, or counts some twice.
 
     Attributes:
-        names: Parameters whose part is wrong.
         axes: Axes over which their squares are not added, or counted once a rank.
         is_missing: Whether the sum over the axes is missing; otherwise it is one too many.
     """
@@ -236,7 +222,6 @@ class NormOfOneRank:
     """The norm counts the parts of one rank alone of gradients that ranks split.
 
     Attributes:
-        names: Parameters whose part is wrong.
         axes: Axes that split them.
     """
 
@@ -309,7 +294,6 @@ class OtherlyFrozen:
     """Ranks train a parameter that one rank freezes, or the other way round.
 
     Attributes:
-        ranks: Global ranks.
         are_frozen: Whether these ranks freeze it, and one rank trains it.
     """
 
@@ -355,7 +339,6 @@ class Decided:
     """Ranks make another number of optimizer steps.
 
     Attributes:
-        ranks: Global ranks.
         expected: Number of steps on one rank.
     """
 

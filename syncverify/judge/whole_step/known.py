@@ -18,13 +18,11 @@ class Known:
 
     Attributes:
         layout: The layout with wrong values.
-        own: Axes over which an ordinary tensor of a rank is a shard.
         parts: Gradient of the loss of each different part of the batch, by name.
         part_of: Index of each rank's part.
         terms: Gradient of each term of the loss, by name, where the loss has several.
         before: Rank 0's gradients of the step before, by name; None in the first step.
         scale: The scale of the loss; 1 without a scaler.
-        num_micro_batches: Number of parts of each rank's batch.
         micro_batches: Gradient of the loss of each micro-batch of each different part, by name;
             none where there is one.
         frozen: The frozen parameters of each rank.

@@ -72,8 +72,6 @@ class LowerNoise:
     """The noise of a training in lower dtypes.
 
     Attributes:
-        seed: Seed of the noise.
-        sign: 1, or -1 for the opposite noise.
         roundings: How the training rounds.
     """
 

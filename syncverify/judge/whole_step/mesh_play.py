@@ -35,12 +35,8 @@ class MeshPlay:
     """Values of a training on a mesh, beside those of one rank.
 
     Attributes:
-        layout: Names and sizes of the mesh axes.
-        ranks: Values of each rank.
         reference: Values of one rank.
-        own: Axes over which an ordinary tensor of a rank is a shard.
         clip: Largest norm of gradients; None without clipping.
-        num_micro_batches: Number of parts of each rank's batch.
         has_loss: Whether the training has a loss, so that one rank can play parts of a step.
         leaves_schedule: Whether there is a schedule, and the user's step does not take it.
         gradients_of: Plays parts of a batch on one rank, in a step, from given parameters, and

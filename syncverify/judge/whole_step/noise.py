@@ -75,12 +75,7 @@ class NoiseOfSteps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise of a training.
-
-    Attributes:
-        seed: Seed of the noise.
-        sign: 1, or -1 for the opposite noise.
-    """
+    """The noise of a training."""
 
     seed: int
     sign: float

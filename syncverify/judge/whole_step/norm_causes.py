@@ -32,9 +32,7 @@ class Squares:
     """Squares of the gradients of each rank.
 
     Attributes:
-        layout: Names and sizes of the mesh axes.
         by_rank: Sum of the squares of a rank's part of each gradient, by name.
-        split_over: Axes over which each parameter is split.
     """
 
     layout: Layout

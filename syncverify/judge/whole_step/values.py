@@ -23,9 +23,6 @@ class StateName(str):
     """Name of a tensor that an optimizer keeps of a parameter, such as `up.weight exp_avg`.
 
     Names of parameters may have spaces, so no reader can find the parameter in the text.
-
-    Attributes:
-        parameter: Name of the parameter.
     """
 
     parameter: str
@@ -74,12 +71,10 @@ class StepValues:
         updated: The parameters of the optimizers of this rank that step.
         options: Options with which these update each parameter.
         own_options: Options that all tensors of the optimizers share that are no parameters.
-        draws: Whether the step draws random numbers.
         left: Parameters as the optimizer left them, where the step wrote others in their place.
         read_elsewhere: Parameters that an optimizer may update from a tensor that is not their
             gradient, as it has tensors of its own.
         copied: Parameters that an optimizer has a copy of.
-        backwards: Lines of the program that call `backward()`.
         used: Parameters that no optimizer has, as the backward sees them.
         max_norm: Largest norm of torch's clipping; None where it was not called, or with several norms.
     """
@@ -113,7 +108,6 @@ class RankValues:
         start: Parameters before the first step.
         steps: Values of each step.
         batches: The rank's part of the batch, by step.
-        split_over: Axes over which each parameter is split.
         frozen: Parameters that need no gradient.
         first_names: First name of each parameter of the plain model, by all of its names.
         is_poisoned: Whether the scaler unscaled, which puts infinity or NaN into a gradient as the

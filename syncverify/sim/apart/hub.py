@@ -51,7 +51,6 @@ class HeardRank:
     """One rank, as the hub knows it.
 
     Attributes:
-        rank: Global rank.
         process: Its process.
         has_begun: Whether its program has started, after imports that take seconds.
         outbox: What other ranks did since its last turn.
@@ -110,7 +109,6 @@ class Hub:
 
     Attributes:
         ranks: The ranks.
-        stall: The reason for which no rank could go on; None if there is none.
         passed_stall: The reason for which hosts that had gone on without values stopped again.
         has_passed: Whether hosts have gone on without values.
     """

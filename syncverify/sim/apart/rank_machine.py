@@ -48,8 +48,6 @@ class RankMachine:
     Attributes:
         turns: Turns of the rank.
         recorder: Recorder of the rank.
-        world: Copy of the collectives.
-        store: Copy of the store.
     """
 
     turns: RemoteTurns
@@ -125,8 +123,6 @@ class RankPlace:
     """The place of a rank in a simulated machine.
 
     Attributes:
-        rank: Global rank.
-        num_ranks: World size.
         is_for_nccl: Whether groups are those of NCCL.
         device: Number of the GPU that the program hears of; None for the CPU.
         num_devices: Number of GPUs that the program may name; None for any number.

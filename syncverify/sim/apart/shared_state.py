@@ -99,12 +99,7 @@ class SharedStore(SimulatedStore):
 
 @dataclass(frozen=True, slots=True)
 class SharedState:
-    """The copy of the shared state in one process.
-
-    Attributes:
-        world: Copy of the collectives.
-        store: Copy of the store.
-    """
+    """The copy of the shared state in one process."""
 
     world: SharedWorld
     store: SharedStore

@@ -39,7 +39,6 @@ class RawRegion(NamedTuple):
     """Where a tensor lies in memory, not worked out yet.
 
     Attributes:
-        storage: The storage.
         offset_numel: Elements of the storage before the first one of the tensor.
         shape: Shape of the tensor.
         strides: Strides of the tensor, in elements, one a dim.
@@ -57,12 +56,8 @@ class RawAccess(NamedTuple):
     """An operator that reads or writes memory.
 
     Attributes:
-        position: Number of events that the rank recorded before.
         moment: Where in the training run.
-        stream: Stream on which the operator was queued.
         operator: Name of the operator.
-        reads: Memory that the operator reads.
-        writes: Memory that the operator writes.
         line: Lines that called the operator, or its origin if none did.
         made: Memory that the operator allocates.
     """
@@ -90,7 +85,6 @@ class RawPlace:
     """A place in a rank's trace.
 
     Attributes:
-        position: Number of events that the rank recorded before.
         index: Number of records of the finished trace before it.
     """
 

@@ -57,7 +57,6 @@ class _Fresh:
     """Memory with bytes that nothing has written.
 
     Attributes:
-        storage: The storage.
         unwritten: Runs of such bytes (start, end), in order.
     """
 
@@ -71,7 +70,6 @@ class UnwrittenUse:
 
     Attributes:
         operator: Name of the operator or collective that read them.
-        made_at: Line that allocated the memory.
         line: Line that read the memory.
         hands_on: Whether the operator wrote other memory, or made some.
         is_whole: Whether nothing had written any byte that it read.

@@ -29,7 +29,6 @@ class PriorityRuns:
     """Random runs of one program, and their probability to meet a bug.
 
     Attributes:
-        num_ranks: Number of ranks.
         num_turns: Turns of a run, all ranks together.
         depth: Number of turns in order that a bug needs, for the probability.
     """

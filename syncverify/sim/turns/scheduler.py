@@ -70,7 +70,6 @@ class RankThread:
     """The thread of one rank, and its state.
 
     Attributes:
-        rank: Global rank.
         thread: Thread of the rank.
         turn: Signal that the scheduler gives to let the rank run.
         ready: Returns whether a blocked rank can go on; None if the rank is not blocked.

@@ -54,7 +54,6 @@ class Position:
     """Where a rank stands when its run ends.
 
     Attributes:
-        rank: Global rank.
         finished: Whether its program has ended.
         wait: The operation that the rank waits in or asks about; None if it runs.
         line: Line of the subject that the rank has reached, where it is known.

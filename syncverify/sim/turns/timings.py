@@ -31,7 +31,6 @@ class OtherTimings:
 
     Attributes:
         choice: Which timings to play.
-        num_ranks: Number of ranks.
         num_turns: Turns of the first run, all ranks together.
         seed: Seed of random timings.
         coverage: The part of all timings that was played; None before the last was.

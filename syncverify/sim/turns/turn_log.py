@@ -52,7 +52,6 @@ class Turn:
     """One turn of a rank: the operations between two points of choice.
 
     Attributes:
-        rank: Global rank.
         accesses: Accesses to resources that ranks share, in order.
         is_last_resort: Whether the rank got the turn only because no other rank could run.
     """
