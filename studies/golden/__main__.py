@@ -64,7 +64,7 @@ def compare(first: Path, second: Path) -> None:
     ):
         if alone:
             click.echo(f"only in {path}: {_counted(alone)}")
-    click.echo(f"{len(found)} differ" if found else "EQUAL")
+    click.echo(f"{len(found)} rows are not equal in both" if found else "EQUAL")
     sys.exit(bool(found))
 
 

@@ -69,7 +69,7 @@ def test_a_property_that_finds_nothing_is_seen(
         "versions/python and torch: only in the first file",
         "compared 1 rows: 1 bank",
         f"only in {stored}: 1 rows: 1 versions",
-        "2 differ",
+        "2 rows are not equal in both",
     ]
 
 
