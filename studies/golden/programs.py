@@ -1,0 +1,260 @@
+"""The programs that are played, and the transcript of each: lines, by part."""
+
+import functools
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from studies.bank_rows import reproducer_of
+from studies.golden.plain import lines, plain
+from studies.pages.followed import followed
+from syncverify.backends.sim import SimBackend
+from syncverify.bugbank.catalogue import entries, entry_of
+from syncverify.judge.properties import judge_run
+from syncverify.judge.violation import Violation
+from syncverify.program.modules.layers import provide_layers
+from syncverify.scenario.replay_token import Reproducer, encode
+from syncverify.scenario.scenario import Scenario
+from syncverify.scripts.judging import judge
+from syncverify.scripts.recording import record
+from syncverify.scripts.script import Script
+from syncverify.search.drawing import Drawing
+from syncverify.search.isolation import default_torch_state
+from syncverify.sim.turns.decisions import Decisions
+from syncverify.simulation.program import Device
+from syncverify.simulation.simulate import simulate
+from syncverify.simulation.simulation import Simulation
+from syncverify.subjects.subject import Subject, resolve
+from syncverify.subjects.subject_path import imported
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.run import Run
+from syncverify.whole_step.described import described, layouts_of
+from syncverify.whole_step.outcome import FoundMistake, LayoutPlay
+from syncverify.whole_step.parity import comparisons
+
+# Lines of each part, by its name in a row.
+Transcript = dict[str, list[str]]
+
+_ROOT: Final = Path(__file__).parents[2]
+_NUM_DRAWN, _NUM_DRAWN_OF_ENTRY, _RANKS, _SEED = 200, 3, 4, 0
+# Programs of `simulate`: number of ranks, and orders of the ranks.
+_SIMULATED: Final = {
+    "examples/simulated_step.py:step": (4, "default"),
+    "examples/simulated_step.py:step_that_reads_early": (4, "pct:2"),
+    "docs/any-program.md/job.py:logs_a_mean": (2, "default"),
+    "docs/any-program.md/job.py:forgets_a_handle": (2, "default"),
+    "docs/any-program.md/job.py:one_rank_is_early": (2, "all"),
+}
+# Scripts: number of ranks, the device that torch names to them, and arguments.
+_SCRIPTS: Final[Mapping[str, tuple[int, Device, tuple[str, ...]]]] = {
+    "docs/scripts.md/train.py": (2, "cuda", ()),
+    "examples/train_gpt.py": (4, "cpu", ("--steps=1",)),
+}
+# Of its 18 layouts, which take minutes, two are played.
+_LAYOUTS: Final = {"examples/parity/every_axis.py": ("pp=2", "ep=2")}
+# Digests of lines of code, which `_trace` numbers.
+_NAMES: Final = frozenset({"data_names"})
+# Bytes of numbers that were rounded are those of one kind of processor.
+_ROUNDED: Final = frozenset({"contents"})
+
+
+@functools.cache
+def programs() -> Mapping[str, Callable[[], Transcript]]:
+    """Return the functions that play the programs, by `part/name`."""
+    found = dict[str, Callable[[], Transcript]]()
+    found["versions/python and torch"] = _versions
+    for name in ("synchronizer", "ddp"):
+        for number in range(_NUM_DRAWN):
+            found[f"{name}/{number:03}"] = functools.partial(_built_in, name, number)
+    for entry in entries():
+        for number in range(1 + _NUM_DRAWN_OF_ENTRY):
+            play = functools.partial(_of_bank, entry.name, number)
+            found[f"bank/{entry.name}-{number}"] = play
+    found |= {f"simulate/{e}": functools.partial(_simulated, e) for e in _SIMULATED}
+    found |= {f"parity/{e}": functools.partial(_compared, e) for e in _recipes()}
+    return found | {f"record/{e}": functools.partial(_recorded, e) for e in _SCRIPTS}
+
+
+def _versions() -> Transcript:
+    """Return what transcripts depend on beside this repository."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {"found": [f"python {python}", f"torch {torch.__version__}"]}
+
+
+def _recipes() -> Iterator[str]:
+    """Yield the files that describe a training."""
+    folder = _ROOT / "examples"
+    for file in (folder / "parity_gpt.py", *sorted(folder.glob("parity/*.py"))):
+        yield str(file.relative_to(_ROOT))
+
+
+def _built_in(name: str, number: int) -> Transcript:
+    subject, scenarios = _scenarios_of(name)
+    return _of_scenario(scenarios[number], subject)
+
+
+@functools.cache
+def _scenarios_of(name: str) -> tuple[Subject, list[Scenario]]:
+    """Return a built-in subject with its scenarios."""
+    subject = resolve(name)
+    drawing = Drawing(subject.capabilities, _RANKS, _NUM_DRAWN, _SEED)
+    return subject, drawing.drawn()
+
+
+def _of_bank(name: str, number: int) -> Transcript:
+    subject, scenarios = _scenarios_of_entry(name)
+    return _of_scenario(scenarios[number], subject)
+
+
+@functools.cache
+def _scenarios_of_entry(name: str) -> tuple[Subject, list[Scenario]]:
+    """Return a defect with its scenarios: the smallest that shows it, then drawn ones."""
+    entry = entry_of(name)
+    subject, smallest = entry.defect(), reproducer_of(entry)
+    first = [] if smallest is None else [smallest.scenario]
+    count = 1 + _NUM_DRAWN_OF_ENTRY - len(first)
+    drawing = Drawing(subject.capabilities, entry.max_ranks, count, _SEED)
+    return subject, [*first, *drawing.drawn()]
+
+
+def _of_scenario(scenario: Scenario, subject: Subject) -> Transcript:
+    """Play a scenario on a new backend, which records all accesses."""
+    provide_layers(subject.capabilities)
+    decisions = Decisions()
+    with default_torch_state():
+        run = SimBackend().run(scenario, subject, decisions)
+        verdict = judge_run(scenario, run, subject.capabilities)
+    return {
+        "program": [encode(Reproducer("", "", scenario))],
+        "turns": lines(decisions.turn_log),
+        "trace": _trace(run),
+        "values": [
+            plain((rank, each))
+            for rank, own in enumerate(run.ranks)
+            for each in (*own.observations, own.bound)
+        ],
+        "leftovers": lines(each.leftovers for each in run.ranks),
+        "held": lines((each.held, each.owned) for each in run.ranks),
+        "fault": lines((run.fault, run.was_very_long)),
+        "verdicts": [*map(_verdict, verdict.violations), plain(verdict.applied)],
+        "found": [_identity(each) for each in verdict.violations],
+    }
+
+
+def _trace(run: Run | None, without: frozenset[str] = frozenset()) -> list[str]:
+    """Return the records of all ranks, a line each, rank after rank.
+
+    Names of data are digests of lines of code; here they are numbers, equal where the names are.
+    """
+    shown, numbers = list[str](), {"": "unknown data"}
+    for rank, own in enumerate(run.ranks if run else ()):
+        for each in own.trace:
+            names = each.data_names if isinstance(each, CollectiveLaunch) else ()
+            data = [numbers.setdefault(name, f"data {len(numbers)}") for name in names]
+            shown.append(
+                " ".join([f"rank {rank}", plain(each, without | _NAMES), *data])
+            )
+    return shown
+
+
+def _identity(violation: Violation) -> str:
+    return f"{violation.property} ({violation.cause})"
+
+
+def _verdict(found: Violation) -> str:
+    """Return a violation as facts: what, where, and how certain."""
+    told = found.evidence
+    place = (told.rank, told.step, told.micro_batch, found.ranks, found.parameters)
+    certain = (type(told).__name__, told.is_proven, told.is_certain, len(told.events))
+    return plain((_identity(found), *place, *certain))
+
+
+def _simulated(path: str) -> Transcript:
+    ranks, schedules = _SIMULATED[path]
+    program = imported(_placed(path), "program")
+    return _of_simulation(simulate(program, ranks, schedules=schedules))
+
+
+def _recorded(path: str) -> Transcript:
+    """Record a script; each rank has its trace in the order of its own process."""
+    ranks, device, arguments = _SCRIPTS[path]
+    script = Script(_placed(path), arguments)
+    return _of_simulation(judge(record(script, ranks, device=device)))
+
+
+@functools.cache
+def _folder_of(page: str) -> tempfile.TemporaryDirectory[str]:
+    """Return a folder with the files that a page of the documentation has."""
+    folder = tempfile.TemporaryDirectory()
+    followed((_ROOT / page).read_text("utf-8"), Path(folder.name), lambda *_: "")
+    return folder
+
+
+def _placed(path: str) -> str:
+    """Return the path of a file of this repository; that of `page.md/file` is written first."""
+    page, is_of_page, file = path.partition(".md/")
+    folder = _folder_of(f"{page}.md").name if is_of_page else str(_ROOT)
+    return f"{folder}/{file if is_of_page else path}"
+
+
+def _of_simulation(played: Simulation) -> Transcript:
+    found = [each.violation for each in played.violations]
+    remarks = [(type(each).__name__, each.ranks) for each in played.remarks]
+    schedules = [each.schedule for each in played.violations]
+    return {
+        "program": [plain((played.num_ranks, played.device))],
+        "turns": lines([played.num_runs, played.coverage, schedules]),
+        "trace": _trace(played.run, _ROUNDED),
+        "fault": lines([played.run and played.run.fault, bool(played.refused)]),
+        "verdicts": [*map(_verdict, found), plain(remarks)],
+        "found": [_identity(each) for each in found],
+    }
+
+
+def _compared(path: str) -> Transcript:
+    """Compare a training with one rank; numbers that are counted stay, and no values."""
+    training = described(imported(_placed(path), "module"))
+    layouts = tuple(layouts_of(_LAYOUTS.get(path, ()))) or training.layouts
+    *_, last = comparisons(replace(training, layouts=layouts), path)
+    transcript = Transcript()
+    for number, play in enumerate(last.plays):
+        for part, listed in _of_simulation(play.simulation).items():
+            named = [f"play {number} {each}" for each in listed]
+            transcript.setdefault(part, []).extend(listed if part == "found" else named)
+        transcript["program"].append(_setup(play))
+        transcript["verdicts"].append(_counts(play))
+    transcript["verdicts"] += map(_mistake, last.mistakes)
+    transcript["found"] += [
+        f"{each.finding.quantity.value} ({each.finding.cause.word})"
+        for each in last.mistakes
+    ]
+    return transcript
+
+
+def _setup(play: LayoutPlay) -> str:
+    word = play.variation and play.variation.word
+    sizes = (play.num_micro_batches, play.num_rows)
+    return plain((str(play.layout), *sizes, word, str(play.saved_on)))
+
+
+def _counts(play: LayoutPlay) -> str:
+    """Return how many values were compared, and which ones are wrong or special."""
+    wrong = {name: each.num_wrong for name, each in play.worst.items()}
+    kinds = {name: each.quantity for name, each in play.worst.items() if each.num_wrong}
+    named = (play.zero, play.late, play.absent, play.added, play.returned_apart)
+    return plain((play.num_values, wrong, kinds, named, play.unread, play.is_tried))
+
+
+def _mistake(found: FoundMistake) -> str:
+    finding = found.finding
+    smallest = (str(found.layout), found.num_micro_batches, found.sizes, found.num_rows)
+    values = [each.name for each in finding.differences]
+    follows = [each.value for each in finding.follows]
+    layouts = [*map(str, found.layouts)]
+    what = (finding.quantity, finding.step, finding.cause.word, values, follows)
+    return plain((what, smallest, layouts, len(found.places)))
