@@ -23,18 +23,7 @@ Hook = Callable[[torch.Tensor, dist.ProcessGroup], "Future[torch.Tensor]"]
 
 @dataclass(frozen=True)
 class Options:
-    """The needs of a case.
-
-    Attributes:
-        unused: As in `SynchronizerConfig`; DDP looks for unused parameters if it is not
-            "error" and the graph is not static.
-        micro_batches: Number of backwards in a step.
-        hook: Function that reduces a bucket in place of an all-reduce.
-        ignored: Names of the parameters that stay local.
-        group: The ranks, for our synchronizer alone; None stands for all.
-        bucket_mb: Upper bound on a bucket in MiB.
-        static_graph: Whether DDP may assume that all steps are alike.
-    """
+    """The needs of a case."""
 
     unused: Literal["error", "zeros", "keep_none"] = "error"
     micro_batches: int = 1

@@ -169,23 +169,9 @@ TURNED_AROUND = {
         "syncverify/sim/machine.py", "syncverify.program.model",
         "folders", "syncverify.sim.machine -> syncverify.program.model",
     ),
-    "judging of whole steps knows a play": (
-        "syncverify/judge/whole_step/known.py", "syncverify.whole_step.steps",
-        "folders", "syncverify.judge.whole_step.known -> syncverify.whole_step.steps",
-    ),
     "a result renders itself": (
         "syncverify/simulation/simulation.py", "syncverify.report.results",
         "folders", "syncverify.simulation.simulation -> syncverify.report.results",
-    ),
-    "turns know the network": (
-        "syncverify/sim/turns/turn_log.py", "syncverify.sim.network.store",
-        "rooms of the simulated machine",
-        "syncverify.sim.turns.turn_log -> syncverify.sim.network.store",
-    ),
-    "ordering knows properties": (
-        "syncverify/judge/ordering/clocks.py", "syncverify.judge.properties",
-        "rooms of the judge",
-        "syncverify.judge.ordering.clocks -> syncverify.judge.properties",
     ),
     "two files know each other": (
         "strategies/word_choices.py", "syncverify.strategies.parameter_uses",

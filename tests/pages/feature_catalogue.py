@@ -22,14 +22,7 @@ _COLUMNS: Final = ("feature", "needed for", "mistake", "test that fails without 
 
 @dataclass(frozen=True)
 class Row:
-    """The need for one feature.
-
-    Attributes:
-        feature: The feature, as `topic=value`.
-        subjects: Synchronizers with defects that show through it, the one with the fewest
-            features first.
-        test: The test that fails when the feature is turned off, in `tests/quality`.
-    """
+    """The need for one feature."""
 
     feature: str
     subjects: tuple[type[Any], ...]

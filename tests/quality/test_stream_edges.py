@@ -134,16 +134,7 @@ def looks_at_local_gradients(training: Training) -> None:
 
 @dataclass(frozen=True)
 class Edge:
-    """A statement that orders streams, and the program that needs the order.
-
-    Attributes:
-        place: Module, function and statement.
-        program: Program that is legal because of the statement.
-        remedy: Remedy in the report without the statement; line numbers are left out.
-        sharded: Whether the parameters are sharded, so that their gradients stay local.
-        check_finite: Whether the synchronizer looks for gradients that are not finite.
-        reads_scale: Whether the host reads a scale that is a tensor, as it may on CPU.
-    """
+    """A statement that orders streams, and the program that needs the order."""
 
     place: tuple[str, str, str]
     program: Callable[[Training], None]

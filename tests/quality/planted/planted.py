@@ -34,22 +34,7 @@ UNREDUCED = (VALUE, "not_reduced")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planted(Entry):
-    """A synchronizer with a defect, or a right one, and the scenarios that tests play.
-
-    Attributes:
-        scenarios: Scenarios that show the defect; a right synchronizer is silent in them.
-        elsewhere: Scenarios in which the defect does not show.
-        is_alone: Whether no other violation shows in `scenarios`.
-        says: Parts of the explanations there.
-        never: Causes that no violation has there, and parts that no explanation has.
-        shown_by: Features, as `topic=value`, that show the defect and no others; empty where
-            plain steps show it.
-        beside: Features that show another mistake of the synchronizer.
-        needs: Features that every scenario with those has.
-        without: Returns a scenario of the feature without the feature.
-        examples: Scenarios that are drawn under `contract`, at most, until one shows the defect.
-        seeds: Seeds of those drawings.
-    """
+    """A synchronizer with a defect, or a right one, and the scenarios that tests play."""
 
     scenarios: tuple[Scenario, ...] = ()
     elsewhere: tuple[Scenario, ...] = ()

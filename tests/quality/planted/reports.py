@@ -20,16 +20,7 @@ from tests.quality.planted.planted import (
 
 @dataclass(frozen=True)
 class Report:
-    """What a report has to tell about a defect of the bank.
-
-    Attributes:
-        name: Name of the entry.
-        says: Part of the text; a line of code in brackets stands for its place.
-        also: Other properties that the scenario violates.
-        scenario: A scenario; None takes the smallest one that a search found.
-        identity: Property and cause of the violation in `scenario`.
-        without_data: The same on the `fake` backend, whose collectives exchange no data.
-    """
+    """What a report has to tell about a defect of the bank."""
 
     name: str
     says: str

@@ -8,9 +8,7 @@ import pytest
 
 from syncverify.backends.sim import SimBackend
 from syncverify.judge.violation import Violation
-from syncverify.report.coverage import CoverageSummary
 from syncverify.report.html.contract_table import contract_table
-from syncverify.report.html.heat_map import heat_map
 from syncverify.report.html.page import page_model
 from syncverify.report.html.program_words import program_words
 from syncverify.report.observed import ObservedFeature
@@ -81,47 +79,12 @@ def test_violation_that_ends_the_process_is_not_played() -> None:
     assert shown_again(entry, resolve(TOO_OFTEN), SimBackend()) is None
 
 
-def test_the_training_program_has_the_actions_that_ranks_execute() -> None:
-    steps = replace(
-        SCENARIO, accumulations=(2, 1), events=("plain", "raise_in_backward")
-    )
-    first, zero, one, last = program_words(steps)
-    assert first == {
-        "title": "before step 0",
-        "actions": ["make a synchronizer, for 2 backwards in its first step", "bind()"],
-    }
-    assert zero["actions"] == [
-        "backward of micro-batch 0",
-        "read the gradients",
-        "backward of micro-batch 1",
-        "wait()",
-        "read the gradients",
-        "update the parameters in place",
-        "zero_grad()",
-        "read the gradients",
-    ]
-    assert one["actions"][:3] == [
-        "set_required_accumulations(1)",
-        "backward of micro-batch 0, which raises",
-        "reset(), or zero_grad() without that method",
-    ]
-    assert last["actions"][0] == "unbind()"
-
-
 @pytest.mark.parametrize("event", [*EVENTS][1:])
 def test_each_event_has_words_for_its_actions(event: str) -> None:
     scenario = replace(SCENARIO, accumulations=(2, 2), events=(event, "plain"))
     parts = program_words(scenario)
     assert [each["title"] for each in parts[1:-1]] == ["step 0", "step 1"]
     assert all(part["actions"] for part in parts)
-
-
-def test_heat_map_lists_pairs_by_place() -> None:
-    pairs = {("a=1", "b=1"): 3, ("a=2", "b=1"): 0}
-    assert heat_map(CoverageSummary(pairs=pairs)) == {
-        "features": ["a=1", "a=2", "b=1"],
-        "pairs": [[0, 2, 3], [1, 2, 0]],
-    }
 
 
 def test_contract_has_the_promise_and_the_word_of_each_feature() -> None:
