@@ -46,13 +46,13 @@ _NUM_DRAWN, _NUM_DRAWN_OF_ENTRY, _RANKS, _SEED = 200, 3, 4, 0
 _SIMULATED: Final = {
     "examples/simulated_step.py:step": (4, "default"),
     "examples/simulated_step.py:step_that_reads_early": (4, "pct:2"),
-    "docs/any-program.md/job.py:logs_a_mean": (2, "default"),
-    "docs/any-program.md/job.py:forgets_a_handle": (2, "default"),
-    "docs/any-program.md/job.py:one_rank_is_early": (2, "all"),
+    "docs/any-program.md#job.py:logs_a_mean": (2, "default"),
+    "docs/any-program.md#job.py:forgets_a_handle": (2, "default"),
+    "docs/any-program.md#job.py:one_rank_is_early": (2, "all"),
 }
 # Scripts: number of ranks, the device that torch names to them, and arguments.
 _SCRIPTS: Final[Mapping[str, tuple[int, Device, tuple[str, ...]]]] = {
-    "docs/scripts.md/train.py": (2, "cuda", ()),
+    "docs/scripts.md#train.py": (2, "cuda", ()),
     "examples/train_gpt.py": (4, "cpu", ("--steps=1",)),
 }
 # Of its 18 layouts, which take minutes, two are played.
@@ -196,10 +196,9 @@ def _folder_of(page: str) -> tempfile.TemporaryDirectory[str]:
 
 
 def _placed(path: str) -> str:
-    """Return the path of a file of this repository; that of `page.md/file` is written first."""
-    page, is_of_page, file = path.partition(".md/")
-    folder = _folder_of(f"{page}.md").name if is_of_page else str(_ROOT)
-    return f"{folder}/{file if is_of_page else path}"
+    """Return where a file of this repository is; `page.md#file` is written to a folder first."""
+    page, _, file = path.partition("#")
+    return f"{_folder_of(page).name}/{file}" if file else f"{_ROOT}/{path}"
 
 
 def _of_simulation(played: Simulation) -> Transcript:
