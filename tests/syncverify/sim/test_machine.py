@@ -43,7 +43,7 @@ def test_no_machine_outlives_its_run(
             super().__init__(*args, **options)  # type: ignore[arg-type]  # handed on
             machines.append(weakref.ref(self))
 
-    monkeypatch.setattr("syncverify.backends.sim.SimulatedMachine", Watched)
+    monkeypatch.setattr("syncverify.backends.play.SimulatedMachine", Watched)
     for _ in range(2):
         assert SimBackend().run(one_parameter(2), resolve(name)).fault is None
     gc.collect()
