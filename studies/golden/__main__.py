@@ -31,7 +31,7 @@ _FILE = click.Path(path_type=Path)
 @click.group()
 def main() -> None:
     """Show that a change of code changes nothing that is seen."""
-    warnings.simplefilter("ignore")  # of torch, about what subjects do
+    warnings.simplefilter("ignore")  # of torch, about the subjects
     torch.set_num_threads(1)
 
 

@@ -16,7 +16,7 @@ from syncverify.trace.source_lines import SourceLine
 
 # Fields of sentences, and of the lines behind a line.
 _WORDS: Final = frozenset({"summary", "details", "named", "error", "callers"})
-# Fields with sentences, whose number counts.
+# Fields with sentences: their number counts.
 _COUNTED: Final = frozenset({"settings", "thread_settings", "reseeded", "repeating"})
 _SHOWN: Final = 32  # elements of a tensor, or bytes
 
