@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -104,6 +105,17 @@ def write_json(path: Path | None, values: Mapping[str, Any]) -> None:
     """Write plain values as JSON, if there is a path; raise UsageError where that fails."""
     if path is not None:
         write(path, json_text(values))
+
+
+def json_numbers(value: Any) -> Any:
+    """Write `inf`, `-inf` and `nan` as text, for JSON has no such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: json_numbers(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [json_numbers(entry) for entry in value]
+    return value
 
 
 def json_text(values: Mapping[str, Any]) -> str:

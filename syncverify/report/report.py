@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing_extensions import override
 
 from syncverify.plain_text import counted
 from syncverify.report.bound import Bound
+from syncverify.report.console import json_numbers
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.evidence import evidence_json
 from syncverify.report.observed import ObservedFeature, with_rating
@@ -211,12 +211,12 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
         "token": entry.token,
         "scenario": entry.scenario.to_json(),
         "schedule": entry.schedule.to_json(),
-        "evidence": _plain(evidence_json(violation.cause, violation.evidence)),
+        "evidence": json_numbers(evidence_json(violation.cause, violation.evidence)),
         "consequences": [*map(_related_json, consequences)],
         "other_forms": [*map(_related_json, forms)],
     }
     if entry.witness is not None:
-        data["witness"] = _plain(witness_json(entry.witness))
+        data["witness"] = json_numbers(witness_json(entry.witness))
     lines = (entry.acts, entry.left_out, entry.deciders)
     named = zip(("lines", "missing_at", "ran_only_here"), lines, strict=True)
     data |= {name: [*map(str, each)] for name, each in named if each}
@@ -242,14 +242,3 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
 
 def _related_json(one: RelatedViolation) -> dict[str, str]:
     return {"property": one.property, "cause": one.cause, "summary": one.summary}
-
-
-def _plain(value: Any) -> Any:
-    """Write `inf`, `-inf` and `nan` as text, for JSON has no such numbers."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return value

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from syncverify.rendered import Rendered, Renderer
-from syncverify.report.console import say, write
+from syncverify.report.console import say, write, write_json
 from syncverify.report.simulation import (
     simulation_json,
     simulation_page,
@@ -38,7 +37,6 @@ def publish(result: Rendered, json_path: Path | None, html_path: Path | None) ->
         UsageError: A file cannot be written.
     """
     say(str(result))
-    if json_path is not None:
-        write(json_path, json.dumps(result.to_json(), indent=2))
+    write_json(json_path, result.to_json())
     if html_path is not None:
         result.write_html(html_path)

@@ -16,6 +16,7 @@ from syncverify.judge.swapped_collectives import SwappedCollectives
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
+from syncverify.report.console import json_numbers
 from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.hints import hint_of
 from syncverify.report.html.moment import timeline_values
@@ -222,8 +223,8 @@ def _violation_json(simulation: Simulation, found: FoundInProgram) -> dict[str, 
         "ranks": list(violation.ranks),
         "schedule": list(found.schedule.choices),
         "token": encode(simulation.play_of(found)),
-        "evidence": evidence_json(violation.cause, violation.evidence),
-        "harm": None if found.harm is None else asdict(found.harm),
+        "evidence": json_numbers(evidence_json(violation.cause, violation.evidence)),
+        "harm": None if found.harm is None else json_numbers(asdict(found.harm)),
     }
 
 

@@ -1,6 +1,7 @@
 """`syncverify.simulate` runs any function on simulated ranks and judges the run."""
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -40,15 +41,18 @@ def test_a_fault_is_named_with_its_line(fault: Fault) -> None:
 
 def test_a_harm_shows_the_first_element_that_differs() -> None:
     def late(_: int) -> torch.Tensor:
-        total = torch.ones(20, device="cuda")
+        total = torch.full((20,), 3e38, device="cuda")
         work = dist.all_reduce(total[10:], async_op=True)
         read = total.clone()
         work.wait()
         return read
 
     simulation = simulate(late, 2)
-    assert simulation.violations[0].harm == Harm(0, [1.0] * 8, [2.0] * 8, 10)
-    assert "returns [1, 1, 1, 1, 1, 1, 1, 1] from element 10 on in" in str(simulation)
+    one = float(torch.tensor(3e38))
+    assert simulation.violations[0].harm == Harm(0, [one] * 8, [math.inf] * 8, 10)
+    assert " from element 10 on in" in str(simulation)
+    # JSON has no infinity.
+    assert simulation.to_json()["violations"][0]["harm"]["other"] == ["inf"] * 8
 
 
 def test_a_partial_is_named_by_its_function() -> None:
