@@ -262,11 +262,11 @@ def replay(token_or_file: str, **options: Any) -> None:
     does not.
     """
     from syncverify.command.recorded import with_recorded, words_of_program
-    from syncverify.scenario.replay_token import load_any
+    from syncverify.scenario.replay_token import load_program
 
     chosen = with_recorded(token_or_file, options)
-    play = load_any(token_or_file)
-    if isinstance(play, ProgramPlay):
+    play = load_program(token_or_file)
+    if play is not None:
         words = words_of_program(play, {**options, "subject": chosen["subject"]})
         _replay_program(play, words, chosen["subject"])
     else:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from syncverify.errors import ScenarioFormatError, UsageError
 from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scenario.replay_token import decode_any, file_text
+from syncverify.scenario.replay_token import decode_program, file_text
 from syncverify.settings import BACKEND_NAMES
 
 # Names of what was played, in the reports of `run`, of `simulate` and `record`, of `parity`.
@@ -65,7 +65,9 @@ def with_recorded(token_or_file: str, options: Mapping[str, Any]) -> dict[str, A
         named = [report[each] for each in _SUBJECTS if report.get(each)]
         if not named:
             if file_text(token_or_file) is None:
-                decode_any(token_or_file)  # has an error of its own for a missing file
+                decode_program(
+                    token_or_file
+                )  # has an error of its own for a missing file
             raise UsageError(
                 f"expected a subject: {token_or_file[:40]!r} names none, as a report of "
                 "`syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT"

@@ -12,9 +12,10 @@ import base64
 import json
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from syncverify import bounds
 from syncverify.errors import ScenarioFormatError
@@ -31,6 +32,7 @@ from syncverify.scenario.validation import check_names
 
 TOKEN_VERSION = 2
 _PREFIX = f"sv{TOKEN_VERSION}-"
+_Play = TypeVar("_Play")
 _ANY_VERSION = re.compile(r"sv(\d{1,9})-")
 
 
@@ -82,24 +84,23 @@ def decode(token: str) -> Reproducer:
     Raises:
         ScenarioFormatError: The text is no token of a scenario, or a token of another version.
     """
-    return _scenario_of(decode_any(token))
+    return _read(token, _unpack_reproducer)
 
 
-def _scenario_of(found: Reproducer | ProgramPlay) -> Reproducer:
-    if isinstance(found, ProgramPlay):
-        raise ScenarioFormatError(
-            "expected the token of a scenario, and this one plays a program: "
-            f"`syncverify replay TOKEN PROGRAM` plays it, as `{found.line('PROGRAM')}` does"
-        )
-    return found
+def decode_program(token: str) -> ProgramPlay | None:
+    """Return how a token plays a program; None for the token of a scenario.
 
-
-def decode_any(token: str) -> Reproducer | ProgramPlay:
-    """Return what a token plays: a scenario, or a program.
+    The scenario is not unpacked: it may train a layer that this process does not know yet.
 
     Raises:
         ScenarioFormatError: The text is no token, or a token of another version.
     """
+    return _read(
+        token, lambda packed: unpacked(packed) if is_of_program(packed) else None
+    )
+
+
+def _read(token: str, unpack: Callable[[list[Any]], _Play]) -> _Play:
     token = token.strip()
     version = other_version(token)
     if version is not None:
@@ -114,8 +115,7 @@ def decode_any(token: str) -> Reproducer | ProgramPlay:
             f"{_PREFIX!r})"
         )
     try:
-        packed = _packed(token)
-        return unpacked(packed) if is_of_program(packed) else _unpack_reproducer(packed)
+        return unpack(_packed(token))
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error) as error:
         raise ScenarioFormatError(
             f"unreadable token {_shortened(token)!r}: {error}"
@@ -153,21 +153,25 @@ def load(token_or_file: str) -> Reproducer:
         ScenarioFormatError: The file cannot be read, or has no violation or several; or the
             token is refused.
     """
-    return _scenario_of(load_any(token_or_file))
+    return decode(_token_in(token_or_file))
 
 
-def load_any(token_or_file: str) -> Reproducer | ProgramPlay:
-    """Return what a token plays, as `load` finds it.
+def load_program(token_or_file: str) -> ProgramPlay | None:
+    """Return how a token plays a program, as `load` finds it; None for the token of a scenario.
 
     Raises:
-        ScenarioFormatError: As for `load`, but for tokens of programs.
+        ScenarioFormatError: As for `load`.
     """
+    return decode_program(_token_in(token_or_file))
+
+
+def _token_in(token_or_file: str) -> str:
     text = file_text(token_or_file)
     if text is None:
-        return decode_any(token_or_file)
+        return token_or_file
     if _ANY_VERSION.match(text):
-        return decode_any(text)
-    return decode_any(_token_of_report(text, *_without_index(token_or_file)))
+        return text
+    return _token_of_report(text, *_without_index(token_or_file))
 
 
 def _without_index(path: str) -> tuple[str, str | None]:
@@ -265,6 +269,12 @@ def _pack_parameter(entry: dict[str, Any]) -> list[Any]:
 
 
 def _unpack_reproducer(packed: list[Any]) -> Reproducer:
+    if is_of_program(packed):
+        line = unpacked(packed).line("PROGRAM")
+        raise ScenarioFormatError(
+            "expected the token of a scenario, and this one plays a program: "
+            f"`syncverify replay TOKEN PROGRAM` plays it, as `{line}` does"
+        )
     name, cause, scenario, schedule = packed
     check_names((name, cause))
     return Reproducer(name, cause, _unpack(scenario), Schedule.from_json(schedule))

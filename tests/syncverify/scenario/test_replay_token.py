@@ -18,7 +18,7 @@ from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.replay_token import (
     Reproducer,
     decode,
-    decode_any,
+    decode_program,
     encode,
     load,
 )
@@ -299,7 +299,7 @@ TRAINED = ProgramPlay(
 
 @pytest.mark.parametrize("play", [RECORDED, TRAINED])
 def test_a_program_survives_its_token(play: ProgramPlay) -> None:
-    assert decode_any(encode(play)) == play
+    assert decode_program(encode(play)) == play
     with pytest.raises(ScenarioFormatError, match="this one plays a program"):
         decode(encode(play))
 
@@ -318,4 +318,4 @@ def test_a_token_of_a_program_names_no_file_and_no_other_command(
     face: Any, options: Any, words: str
 ) -> None:
     with pytest.raises(ScenarioFormatError, match=words):
-        decode_any(token_of(["a", "b", {face: [options, []]}]))
+        decode_program(token_of(["a", "b", {face: [options, []]}]))
