@@ -76,7 +76,7 @@ findings: $(INSTALLED)
 soak: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
 	  --cluster local:2 synchronizer=12000 ddp=20000 replicate=16000 fsdp2=4000 hsdp=3000 replicate-fsdp=3000 \
-	  syncverify.bugbank.bases.view_buckets:ViewBuckets=18000
+	  syncverify.subjects.bugbank.bases.view_buckets:ViewBuckets=18000
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \
 	  --backend gloo --cluster local:1 synchronizer=5000 ddp=5000
 	OMP_NUM_THREADS=1 $(BIN)/python -m studies.pages.soak studies/results/soak.jsonl \

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from syncverify.program.modules import module_parameters
+from syncverify.playing.program.modules import module_parameters
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contract_meshes import Dtypes, dtypes
 from syncverify.scenario.feature_row import Feature

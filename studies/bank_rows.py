@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from studies.rows import RESULTS, RowFile, today
-from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.play import BankBudget, EntryResult
 from syncverify.scenario.replay_token import Reproducer, decode
+from syncverify.subjects.bugbank.entry import Entry
 
 BUDGET: Final = BankBudget(examples=500, twin_examples=10, seed=0)
 

@@ -12,12 +12,12 @@ import click
 import torch
 
 from studies.bank_rows import reproducer_of
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.catalogue import entries
 from syncverify.command.process_exit import run_command
 from syncverify.judge.properties import check
 from syncverify.judge.reference import Reference, reference
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.sim import SimBackend
+from syncverify.subjects.bugbank.catalogue import entries
 from syncverify.trace.run import Run
 
 

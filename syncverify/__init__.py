@@ -12,23 +12,25 @@ from typing import TYPE_CHECKING
 from syncverify.rendered import Rendered, Renderer
 
 if TYPE_CHECKING:
+    from syncverify.command.verification.assertion import assert_right as assert_right
+    from syncverify.command.verification.verify import CoverageGap as CoverageGap
+    from syncverify.command.verification.verify import (
+        PropertyViolation as PropertyViolation,
+    )
+    from syncverify.command.verification.verify import verify as verify
     from syncverify.errors import SyncverifyError as SyncverifyError
     from syncverify.errors import UsageError as UsageError
-    from syncverify.one_play import PlayedScenario as PlayedScenario
-    from syncverify.one_play import play as play
+    from syncverify.faces.one_play import PlayedScenario as PlayedScenario
+    from syncverify.faces.one_play import play as play
+    from syncverify.faces.simulation.regions import region as region
+    from syncverify.faces.simulation.simulate import simulate as simulate
+    from syncverify.faces.simulation.testing.case import SimTestCase as SimTestCase
+    from syncverify.faces.whole_step.parity import parity as parity
     from syncverify.pytest_plugin import check as check
     from syncverify.scenario.contract import Capabilities as Capabilities
     from syncverify.scenario.scenario import Scenario as Scenario
     from syncverify.scenario.specs import MeshSpec as MeshSpec
     from syncverify.scenario.specs import ParameterSpec as ParameterSpec
-    from syncverify.simulation.regions import region as region
-    from syncverify.simulation.simulate import simulate as simulate
-    from syncverify.simulation.testing.case import SimTestCase as SimTestCase
-    from syncverify.verification.assertion import assert_right as assert_right
-    from syncverify.verification.verify import CoverageGap as CoverageGap
-    from syncverify.verification.verify import PropertyViolation as PropertyViolation
-    from syncverify.verification.verify import verify as verify
-    from syncverify.whole_step.parity import parity as parity
 
 __all__ = [
     "Capabilities",
@@ -54,22 +56,22 @@ __all__ = [
 # import up here would be a cycle.
 _MODULES = {
     "Capabilities": "syncverify.scenario.contract",
-    "CoverageGap": "syncverify.verification.verify",
+    "CoverageGap": "syncverify.command.verification.verify",
     "MeshSpec": "syncverify.scenario.specs",
     "ParameterSpec": "syncverify.scenario.specs",
-    "PlayedScenario": "syncverify.one_play",
-    "PropertyViolation": "syncverify.verification.verify",
+    "PlayedScenario": "syncverify.faces.one_play",
+    "PropertyViolation": "syncverify.command.verification.verify",
     "Scenario": "syncverify.scenario.scenario",
-    "SimTestCase": "syncverify.simulation.testing.case",
+    "SimTestCase": "syncverify.faces.simulation.testing.case",
     "SyncverifyError": "syncverify.errors",
     "UsageError": "syncverify.errors",
-    "assert_right": "syncverify.verification.assertion",
-    "parity": "syncverify.whole_step.parity",
-    "play": "syncverify.one_play",
+    "assert_right": "syncverify.command.verification.assertion",
+    "parity": "syncverify.faces.whole_step.parity",
+    "play": "syncverify.faces.one_play",
     "check": "syncverify.pytest_plugin",
-    "region": "syncverify.simulation.regions",
-    "simulate": "syncverify.simulation.simulate",
-    "verify": "syncverify.verification.verify",
+    "region": "syncverify.faces.simulation.regions",
+    "simulate": "syncverify.faces.simulation.simulate",
+    "verify": "syncverify.command.verification.verify",
 }
 
 

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from syncverify.bounds import MAX_SECONDS
 from syncverify.plain_text import counted
-from syncverify.settings import BACKEND_NAMES, DEFAULTS, SETTINGS, Setting
+from syncverify.scenario.bounds import MAX_SECONDS
+from syncverify.scenario.settings import BACKEND_NAMES, DEFAULTS, SETTINGS, Setting
 
 if TYPE_CHECKING:
+    from syncverify.faces.simulation.testing.played_test import TestOptions
     from syncverify.report.report import Report
     from syncverify.search.found_violation import FoundViolation
     from syncverify.search.judge import Identity
-    from syncverify.simulation.testing.played_test import TestOptions
     from syncverify.subjects.subject import SubjectFactory
 
 _FIXTURE: Final = "verify_subject"
@@ -103,8 +103,8 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
 
     def verified(subject: str | SubjectFactory, **options: Any) -> Report:
         __tracebackhide__ = True
+        from syncverify.command.verification.verify import verify  # imports torch
         from syncverify.subjects.project_file import project_file
-        from syncverify.verification.verify import verify  # imports torch
 
         own = {
             "seed": 0,
@@ -207,14 +207,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _simulate_ranks(config: pytest.Config) -> None:
     """Put torch's base classes of tests on simulated ranks, for this run of pytest."""
-    from syncverify.simulation.testing.told_gpus import told_gpus
+    from syncverify.faces.simulation.testing.told_gpus import told_gpus
 
     device, num_gpus = (
         config.getoption(f"simulate_{each}") for each in ("device", "gpus")
     )
     if device == "cuda":  # torch's helpers of tests count GPUs when they are imported
         config.add_cleanup(_entered(told_gpus(num_gpus)))
-    from syncverify.simulation.testing.torch_cases import simulated_torch_cases
+    from syncverify.faces.simulation.testing.torch_cases import simulated_torch_cases
 
     options = _test_options(device=device, judged=config.getoption("simulate_judged"))
     config.add_cleanup(_entered(simulated_torch_cases(options, num_gpus)))
@@ -228,7 +228,9 @@ def _entered(block: AbstractContextManager[object]) -> Callable[[], None]:
 
 
 def _test_options(**options: Any) -> TestOptions:
-    from syncverify.simulation.testing.played_test import TestOptions  # imports torch
+    from syncverify.faces.simulation.testing.played_test import (
+        TestOptions,  # imports torch
+    )
 
     return TestOptions(**options)
 
@@ -246,7 +248,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     mark = pyfuncitem.get_closest_marker(_RANKS)
     if mark is None:
         return None
-    from syncverify.simulation.testing.played_test import play_test
+    from syncverify.faces.simulation.testing.played_test import play_test
 
     taken = inspect.signature(pyfuncitem.obj).parameters
     given = {
@@ -274,7 +276,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def _note_verification(item: pytest.Item, error: BaseException) -> None:
     """Note the result of a verification that failed, also one without the fixture."""
-    verification = sys.modules.get("syncverify.verification.verify")
+    verification = sys.modules.get("syncverify.command.verification.verify")
     if verification is not None and isinstance(
         error, (verification.PropertyViolation, verification.CoverageGap)
     ):
@@ -289,7 +291,7 @@ def pytest_runtest_makereport(
     if call.excinfo is not None:
         _note_verification(item, call.excinfo.value)
     report = yield
-    simulation = sys.modules.get("syncverify.simulation.simulation")
+    simulation = sys.modules.get("syncverify.faces.simulation.simulation")
     if call.excinfo is not None and simulation is not None:
         error = call.excinfo.value
         if isinstance(error, simulation.ProgramIsWrongError) and report.failed:

@@ -83,7 +83,7 @@ def _no_fixes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     the time of a search.
     """
     if "with_fixes" not in request.fixturenames:
-        diagnosis = "syncverify.repair.diagnosis"
+        diagnosis = "syncverify.explain.repair.diagnosis"
         monkeypatch.setattr(f"{diagnosis}.find_fix", lambda *_: None)
         monkeypatch.setattr(f"{diagnosis}.deciding_lines", lambda *_: ())
 

@@ -9,14 +9,14 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate
 
 from syncverify import verify
-from syncverify.backends.sim import SimBackend
+from syncverify.command.verification.verify import PropertyViolation
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.playing.sim import SimBackend
 from syncverify.report.report import Report
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification.verify import PropertyViolation
 
 
 def parameter(

@@ -13,29 +13,29 @@ import torch
 from studies.bank_rows import reproducer_of
 from studies.golden.plain import lines, plain
 from studies.pages.followed import followed
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.catalogue import entries, entry_of
+from syncverify.faces.scripts.judging import judge
+from syncverify.faces.scripts.recording import record
+from syncverify.faces.scripts.script import Script
+from syncverify.faces.simulation.program import Device
+from syncverify.faces.simulation.simulate import simulate
+from syncverify.faces.simulation.simulation import Simulation
+from syncverify.faces.whole_step.described import described, layouts_of
+from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay
+from syncverify.faces.whole_step.parity import comparisons
 from syncverify.judge.properties import judge_run
 from syncverify.judge.violation import Violation
-from syncverify.program.modules.layers import provide_layers
+from syncverify.playing.program.modules.layers import provide_layers
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
-from syncverify.scripts.judging import judge
-from syncverify.scripts.recording import record
-from syncverify.scripts.script import Script
 from syncverify.search.drawing import Drawing
 from syncverify.search.isolation import default_torch_state
 from syncverify.sim.turns.decisions import Decisions
-from syncverify.simulation.program import Device
-from syncverify.simulation.simulate import simulate
-from syncverify.simulation.simulation import Simulation
+from syncverify.subjects.bugbank.catalogue import entries, entry_of
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_path import imported
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
-from syncverify.whole_step.described import described, layouts_of
-from syncverify.whole_step.outcome import FoundMistake, LayoutPlay
-from syncverify.whole_step.parity import comparisons
 
 # Lines of each part, by its name in a row.
 Transcript = dict[str, list[str]]

@@ -9,9 +9,9 @@ from studies.documents import table
 from studies.gpu.part import Part, Result
 from studies.gpu.real_streams.playing import verdicts_on_streams
 from studies.gpu.shared_device import said_on_sim
-from syncverify.bugbank.catalogue import entries
-from syncverify.bugbank.entry import Entry
 from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.bugbank.catalogue import entries
+from syncverify.subjects.bugbank.entry import Entry
 from syncverify.subjects.subject import Subject
 
 ENTRIES = 20

@@ -9,7 +9,7 @@ from studies.gpu.one_rank import world_of_one
 from studies.gpu.part import Part, Result
 from studies.gpu.shared_device import drawn
 from studies.gpu.training import step_of_ours
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import HostWait
 

@@ -8,11 +8,11 @@ import torch
 import torch.distributed as dist
 
 from studies.gpu.part import transport_of
-from syncverify.backends.messages import JobOutcome
-from syncverify.backends.packed_outcomes import unpack_result
-from syncverify.backends.process_rank import Membership, RankPart, play_rank
-from syncverify.backends.rank_groups import KeptTransports
 from syncverify.judge.properties import judge_run
+from syncverify.playing.messages import JobOutcome
+from syncverify.playing.packed_outcomes import unpack_result
+from syncverify.playing.process_rank import Membership, RankPart, play_rank
+from syncverify.playing.rank_groups import KeptTransports
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder

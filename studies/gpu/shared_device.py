@@ -8,7 +8,7 @@ from hypothesis import Phase
 from studies.gpu.part import Part, Result
 from studies.gpu.real_streams.lanes import KINDS
 from studies.gpu.real_streams.playing import judged, verdicts_on_streams
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
 from syncverify.search.judge import Draw

@@ -25,7 +25,7 @@ from studies.documents import table
 from studies.gpu.part import Part, Result
 from studies.gpu.real_streams.playing import judged, play_on_streams
 from studies.gpu.shared_device import drawn
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.sim.recording.rank_recorder import RankRecorder

@@ -7,7 +7,7 @@ import torch
 
 from studies.gpu.one_rank import wrong_in
 from studies.gpu.part import Part, Result
-from syncverify.backends.rank_groups import KeptTransports
+from syncverify.playing.rank_groups import KeptTransports
 from syncverify.scenario.feature_table import PLAIN, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

@@ -16,7 +16,7 @@ from typing import Self
 import psutil
 
 RIGHT = "synchronizer"
-WRONG = "syncverify.bugbank.numerics.factors:DividesByMicroBatches"
+WRONG = "syncverify.subjects.bugbank.numerics.factors:DividesByMicroBatches"
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT)
 # The processes of a command are found by this variable of their environment.
 _MARK = "SYNCVERIFY_KILLS"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from studies.mistakes.bases.bucketed import BucketedSynchronizer
 from studies.mistakes.bases.wrapper import DataParallelSubject
-from syncverify.bugbank.entry import Entry
+from syncverify.subjects.bugbank.entry import Entry
 
 FOLDER: Final = Path(__file__).parent
 KINDS: Final = ("counters", "hooks", "views", "groups")

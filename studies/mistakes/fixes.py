@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
 
 from studies.mistakes.playing import subject_from
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
+from syncverify.scenario.settings import DEFAULT_RANKS
 from syncverify.search.drawing import Drawing
-from syncverify.settings import DEFAULT_RANKS
+from syncverify.search.fix import Fix
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -17,7 +18,6 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.run import Run
 from syncverify.trace.source_lines import NoLine
-from syncverify.witness.fix import Fix
 
 Verdict = Literal[
     "ok", "adds a launch", "loses overlap", "adds memory", "still wrong", "no program"

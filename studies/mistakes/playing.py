@@ -12,15 +12,15 @@ from typing import Final
 import torch
 
 from studies.mistakes.corpus import subject_of
-from syncverify.backends.choice import open_backend
-from syncverify.program.warnings_once import show_warnings_once
+from syncverify.command.verification.reported_search import run_search
+from syncverify.playing.choice import open_backend
+from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.report.hints import certainty
 from syncverify.report.text import violation_text
+from syncverify.scenario.settings import Settings
+from syncverify.search.fix import Fix
 from syncverify.search.found_violation import FoundViolation
-from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification.reported_search import run_search
-from syncverify.witness.fix import Fix
 
 SEED: Final = 0
 

@@ -26,11 +26,11 @@ from studies.mutants.generation import PACKAGE, Mutant
 from studies.mutants.results import Row
 from studies.mutants.targets import TARGETS
 from studies.rows import today
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.processes.owner_link import leave_owner
 from syncverify.processes.supervised import Supervised, fork
+from syncverify.scenario.settings import Settings
 from syncverify.search.first_violation import first_met
-from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 
 ROOT = PACKAGE.parent

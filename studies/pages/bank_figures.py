@@ -11,9 +11,9 @@ from dataclasses import replace
 import click
 
 from studies.bank_rows import BANK, BUDGET, BankRow
-from syncverify.bugbank.catalogue import entries
 from syncverify.command.bank.jobs import play_all
 from syncverify.command.process_exit import run_command
+from syncverify.subjects.bugbank.catalogue import entries
 
 
 @click.command()

@@ -6,9 +6,9 @@ from typing import Final
 
 from studies.bank_rows import BANK, BUDGET, BankRow
 from studies.documents import Document, days, table
-from syncverify.bugbank.catalogue import FAMILIES, entries
-from syncverify.bugbank.entry import Entry
 from syncverify.plain_text import noun_of
+from syncverify.subjects.bugbank.catalogue import FAMILIES, entries
+from syncverify.subjects.bugbank.entry import Entry
 
 _COLUMNS: Final = (
     *("id, source", "mechanism", "trigger", "silent"),

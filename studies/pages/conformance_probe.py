@@ -12,10 +12,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from syncverify.backends.choice import open_backend
-from syncverify.settings import PROBED_EXAMPLES, PROBED_SIMPLER, Settings
+from syncverify.command.verification.reported_search import Observing, run_search
+from syncverify.playing.choice import open_backend
+from syncverify.scenario.settings import PROBED_EXAMPLES, PROBED_SIMPLER, Settings
 from syncverify.subjects.subject import resolve
-from syncverify.verification.reported_search import Observing, run_search
 
 
 def main(

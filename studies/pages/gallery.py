@@ -9,12 +9,12 @@ from typing import Final
 
 from studies.bank_rows import caught
 from studies.documents import Document, write_part
-from syncverify.bugbank.catalogue import entry_of
-from syncverify.bugbank.entry import Entry
-from syncverify.one_play import PlayedScenario, play
+from syncverify.faces.one_play import PlayedScenario, play
 from syncverify.report.text import SMALLEST, violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.bugbank.catalogue import entry_of
+from syncverify.subjects.bugbank.entry import Entry
 
 # One defect of each kind, from numbers over calls to memory.
 SHOWN: Final = {

@@ -23,6 +23,7 @@ from syncverify.scenario.feature_row import Feature, base_word, variant
 from syncverify.scenario.feature_table import MANY, TABLE, WORDS
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.settings import DEFAULT_RANKS
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.judge import Draw
@@ -30,7 +31,6 @@ from syncverify.search.missing_values import (
     num_reserved,
     scenarios_of_missing_values,
 )
-from syncverify.settings import DEFAULT_RANKS
 
 CONTRACTS: Final = {"plain": PLAIN_CONTRACT, "everything": EVERYTHING}
 NUM_SAMPLES = 4000

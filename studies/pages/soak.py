@@ -19,14 +19,14 @@ import torch
 
 from studies.rows import RowFile
 from studies.searches import SearchRow
-from syncverify.backends.choice import open_backend
 from syncverify.command.process_exit import run_command
+from syncverify.command.verification.reported_search import run_search
 from syncverify.plain_text import counted
+from syncverify.playing.choice import open_backend
 from syncverify.report.report import Report
+from syncverify.scenario.settings import BACKEND_NAMES, Settings
 from syncverify.search.campaign_file import forget
-from syncverify.settings import BACKEND_NAMES, Settings
 from syncverify.subjects.subject import resolve
-from syncverify.verification.reported_search import run_search
 
 RANKS = 4
 

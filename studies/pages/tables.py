@@ -10,7 +10,7 @@ from syncverify.judge.properties.registry import CAUSES
 from syncverify.report.hints import certainty
 from syncverify.scenario.feature_row import Feature, base_word
 from syncverify.scenario.feature_table import OPTIONAL, WORDS
-from syncverify.settings import REPORT_FORMATS
+from syncverify.scenario.settings import REPORT_FORMATS
 
 _TOPICS: Final = (
     *("event", "used", "readiness", "synchronizers", "launch", "replicas", "update"),

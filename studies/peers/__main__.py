@@ -18,11 +18,11 @@ from studies.peers.roster import PEERS
 from studies.peers.stored_runs import PART, STORED
 from studies.searches import SearchRow
 from syncverify.command.process_exit import run_command
+from syncverify.command.verification.reported_search import run_search
 from syncverify.errors import SubjectError
 from syncverify.processes.calls import run_here
-from syncverify.settings import Settings
+from syncverify.scenario.settings import Settings
 from syncverify.subjects.subject import resolve
-from syncverify.verification.reported_search import run_search
 
 RANKS = 4
 

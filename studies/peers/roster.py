@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
-from syncverify.backends.choice import AnyBackend
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.choice import AnyBackend
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.subjects.built_in import BUILT_INS
 from syncverify.subjects.subject import Subject
 

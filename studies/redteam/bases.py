@@ -8,7 +8,8 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
     BYTES_PER_MB,
     Groups,
     grad_dtype,
@@ -19,10 +20,9 @@ from syncverify.bugbank.bases.placements import (
     reduce_groups,
     slices,
 )
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.side_streams import SideStreams
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 Sums = list[tuple[torch.Tensor, Groups, list[nn.Parameter]]]
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from syncverify.bugbank.entry import Entry, Marked, marking
 from syncverify.scenario.contract import Capabilities
-from syncverify.settings import DEFAULT_RANKS
+from syncverify.scenario.settings import DEFAULT_RANKS
+from syncverify.subjects.bugbank.entry import Entry, Marked, marking
 from syncverify.subjects.subject import resolve
 
 

@@ -4,8 +4,8 @@ import functools
 import itertools
 
 from studies.redteam import right, second, wrong
-from syncverify.bugbank.catalogue import entry_among, registered
-from syncverify.bugbank.entry import Entry
+from syncverify.subjects.bugbank.catalogue import entry_among, registered
+from syncverify.subjects.bugbank.entry import Entry
 
 
 @functools.cache

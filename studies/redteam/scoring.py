@@ -10,12 +10,12 @@ import torch
 from studies.documents import Document, days, table
 from studies.redteam.programs import program_named
 from studies.rows import RESULTS, RowFile, today
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import SyncverifyError
-from syncverify.program.modules.layers import provide_layers
-from syncverify.program.warnings_once import show_warnings_once
+from syncverify.playing.program.modules.layers import provide_layers
+from syncverify.playing.program.warnings_once import show_warnings_once
+from syncverify.playing.sim import SimBackend
+from syncverify.scenario.settings import Settings
 from syncverify.search.first_violation import first_met
-from syncverify.settings import Settings
 
 SEED: Final = 0
 # Verdicts about a wrong program, and about a right one; a refused run is not judged.

@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 
 from studies.timemachine.pairs import FOLDER, RUN, SIMULATE, Pair
-from syncverify.settings import DEFAULT_RANKS
+from syncverify.scenario.settings import DEFAULT_RANKS
 
 ROOT: Final = Path(__file__).parents[2]
 SEED: Final = 0

@@ -8,7 +8,7 @@ from typing import Any
 from syncverify.command.replay_files import ReplayFiles
 from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
-from syncverify.program.modules import provide_layers
+from syncverify.playing.program.modules import provide_layers
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import write_json
 from syncverify.report.documents import document_paths, write_documents

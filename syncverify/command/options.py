@@ -38,10 +38,11 @@ from syncverify.command.shared_options import (
     setting_options,
     subject_argument,
 )
+from syncverify.faces.whole_step.data_words import DATA
 from syncverify.plain_text import plain
 from syncverify.replay_line import replay_line
 from syncverify.scenario.program_token import ProgramPlay
-from syncverify.settings import (
+from syncverify.scenario.settings import (
     BACKEND_NAMES,
     DEFAULT_BANK_EXAMPLES,
     DEFAULT_BANK_SEED,
@@ -59,7 +60,6 @@ from syncverify.settings import (
     WAITS_SCOPE,
 )
 from syncverify.trace.source_lines import CodeLine
-from syncverify.whole_step.data_words import DATA
 
 # Where a replay keeps what the command that it runs has to show again.
 _EXPECTED = "syncverify.expected"

@@ -79,7 +79,7 @@ def after_imports(
         if meanwhile is not None:
             meanwhile()
         with quick_imports():
-            import syncverify.verification.reported_search  # noqa: F401  # all of a search
+            import syncverify.command.verification.reported_search  # noqa: F401  # all of a search
         gc.freeze()
         play()
 

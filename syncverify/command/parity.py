@@ -18,19 +18,19 @@ from syncverify.command.process_exit import (
 )
 from syncverify.command.reproduced import reproduced_line
 from syncverify.errors import UsageError
-from syncverify.report.console import check_folders, say
-from syncverify.report.results import publish
-from syncverify.scenario.program_token import ProgramPlay
-from syncverify.subjects.subject_path import imported
-from syncverify.whole_step.described import (
+from syncverify.faces.whole_step.described import (
     AXES,
     Described,
     described,
     layouts_of,
     sizes_of,
 )
-from syncverify.whole_step.outcome import Parity
-from syncverify.whole_step.parity import comparisons
+from syncverify.faces.whole_step.outcome import Parity
+from syncverify.faces.whole_step.parity import comparisons
+from syncverify.report.console import check_folders, say
+from syncverify.report.results import publish
+from syncverify.scenario.program_token import ProgramPlay
+from syncverify.subjects.subject_path import imported
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ from typing import NoReturn
 
 import torch
 
-from syncverify.backends.choice import AnyBackend
-from syncverify.backends.known_groups import require_known_groups
-from syncverify.backends.torchrun import TorchrunBackend
 from syncverify.command.process_exit import (
     COMMAND_NAME,
     ending_when_interrupted,
     leave_at_once,
     tell_end,
 )
-from syncverify.program.warnings_once import show_warnings_once
+from syncverify.playing.choice import AnyBackend
+from syncverify.playing.known_groups import require_known_groups
+from syncverify.playing.program.warnings_once import show_warnings_once
+from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.sim.known_torch import require_known_torch
 from syncverify.subjects.subject import Subject
 

@@ -9,13 +9,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from syncverify.backends.choice import AnyBackend, open_backend
-from syncverify.bounds import check_ranks
 from syncverify.command.playing import leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.command.report_so_far import ReportSoFar
+from syncverify.command.verification.reported_search import (
+    ObservationInterrupted,
+    Observing,
+    run_search,
+)
 from syncverify.plain_text import counted
+from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import CommandConsole, check_folders, write
 from syncverify.report.found_contract import compared, corrected, found_contract
@@ -23,25 +27,21 @@ from syncverify.report.observed import ObservedFeature
 from syncverify.report.observed_table import table_lines
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, violation_text
+from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.schedule import ScheduleChoice
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Judge
-from syncverify.search.needed_features import with_needed_features
-from syncverify.settings import (
+from syncverify.scenario.settings import (
     CONFIRMING_EXAMPLES,
     PROBED_EXAMPLES,
     PROBED_SIMPLER,
     Settings,
 )
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Judge
+from syncverify.search.needed_features import with_needed_features
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
-from syncverify.verification.reported_search import (
-    ObservationInterrupted,
-    Observing,
-    run_search,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from syncverify.command.process_exit import VIOLATION, tell_end
-from syncverify.dumps.judging import JobVerdict, judge_dumps
-from syncverify.dumps.reading import Dump, read_dumps
+from syncverify.judge.dumps.judging import JobVerdict, judge_dumps
+from syncverify.judge.dumps.reading import Dump, read_dumps
 from syncverify.judge.properties.any_program import STATEMENTS
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, first_of, noun_of

@@ -16,14 +16,14 @@ from syncverify.command.process_exit import (
 )
 from syncverify.command.simulate import say_reproduced
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.faces.scripts.judging import judge
+from syncverify.faces.scripts.recording import Recording, record
+from syncverify.faces.scripts.script import Script
+from syncverify.faces.scripts.trace_files import read_recording, write_recording
+from syncverify.faces.simulation.program import Device
 from syncverify.report.console import check_folders, say
 from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scripts.judging import judge
-from syncverify.scripts.recording import Recording, record
-from syncverify.scripts.script import Script
-from syncverify.scripts.trace_files import read_recording, write_recording
-from syncverify.simulation.program import Device
 
 
 @dataclass(frozen=True, slots=True)

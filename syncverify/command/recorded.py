@@ -9,7 +9,7 @@ from typing import Any, Final
 from syncverify.errors import ScenarioFormatError, UsageError
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.replay_token import decode_program, file_text
-from syncverify.settings import BACKEND_NAMES
+from syncverify.scenario.settings import BACKEND_NAMES
 
 # Names of what was played, in the reports of `run`, of `simulate` and `record`, of `parity`.
 _SUBJECTS: Final = ("subject", "program", "path")

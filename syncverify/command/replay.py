@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from syncverify.backends.announced_counts import with_announced_counts
-from syncverify.backends.choice import AnyBackend, features_not_played, open_backend
-from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.reproduced import reproduced_line
 from syncverify.errors import UsageError
+from syncverify.explain.repair.diagnosis import diagnosed
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
-from syncverify.program.modules import provide_layers
-from syncverify.repair.diagnosis import diagnosed
+from syncverify.playing.announced_counts import with_announced_counts
+from syncverify.playing.choice import AnyBackend, features_not_played, open_backend
+from syncverify.playing.program.modules import provide_layers
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import say
 from syncverify.report.report import Report
 from syncverify.report.text import scenario_lines, violation_text
+from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.schedule import decisions_of

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from syncverify.backends.choice import AnyBackend
-from syncverify.dumps.writing import dumps_of
 from syncverify.errors import UsageError
+from syncverify.judge.dumps.writing import dumps_of
+from syncverify.playing.choice import AnyBackend
 from syncverify.report.console import check_folders, say, write, write_json
 from syncverify.report.evidence import remedy_of
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import Replayed, race_of, shown_again
 from syncverify.subjects.subject import Subject
-from syncverify.timeline.layout import timeline_of
-from syncverify.timeline.trace_events import trace_events
+from syncverify.trace.timeline.layout import timeline_of
+from syncverify.trace.timeline.trace_events import trace_events
 
 
 @dataclass(frozen=True, slots=True)

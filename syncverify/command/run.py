@@ -12,35 +12,35 @@ from typing import Any, Self
 import click
 from rich.table import Table
 
-from syncverify.backends.choice import AnyBackend, open_backend
-from syncverify.backends.torchrun import TorchrunBackend
-from syncverify.bounds import check_ranks
 from syncverify.command.playing import follow_leader, leave, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.command.replay_files import ReplayFiles
 from syncverify.command.report_so_far import ReportSoFar
+from syncverify.command.verification.reported_search import (
+    ObservationInterrupted,
+    Observing,
+    check_schedules,
+    run_search,
+)
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted
+from syncverify.playing.choice import AnyBackend, open_backend
+from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import CommandConsole, check_folders, say
 from syncverify.report.documents import check_documents, document_paths, write_documents
 from syncverify.report.observed_table import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis
+from syncverify.scenario.bounds import check_ranks
+from syncverify.scenario.settings import DEFAULT_RANKS, SETTINGS, Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.campaign_file import forget
 from syncverify.search.exhaustive import exhaustive_settings
-from syncverify.settings import DEFAULT_RANKS, SETTINGS, Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
-from syncverify.verification.reported_search import (
-    ObservationInterrupted,
-    Observing,
-    check_schedules,
-    run_search,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from typing import Any
 import click
 from typing_extensions import override
 
-from syncverify import bounds
-from syncverify.settings import (
+from syncverify.scenario import bounds
+from syncverify.scenario.settings import (
     BACKEND_NAMES,
     DEFAULTS,
     REPORT_DOCUMENTS,

@@ -18,6 +18,9 @@ from syncverify.command.process_exit import (
 )
 from syncverify.command.reproduced import reproduced_line
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.faces.simulation.program import Device, SimulatedProgram
+from syncverify.faces.simulation.simulate import ScheduleRequest, simulations
+from syncverify.faces.simulation.simulation import Simulation
 from syncverify.report.console import (
     check_folders,
     kept_output,
@@ -26,9 +29,6 @@ from syncverify.report.console import (
 from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
-from syncverify.simulation.program import Device, SimulatedProgram
-from syncverify.simulation.simulate import ScheduleRequest, simulations
-from syncverify.simulation.simulation import Simulation
 from syncverify.subjects.subject_path import imported
 
 

@@ -11,11 +11,15 @@ from typing import NoReturn
 
 from rich.table import Table
 
-from syncverify.backends.announced_counts import with_announced_counts
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import tell_end
 from syncverify.errors import UsageError
+from syncverify.explain.waits.answers import Answer, AnsweredWaits, PlayedSubject
+from syncverify.explain.waits.exposed_time import Link
+from syncverify.explain.waits.finding import WaitSearch
+from syncverify.explain.waits.joined import joined
 from syncverify.plain_text import counted
+from syncverify.playing.announced_counts import with_announced_counts
 from syncverify.report.console import CommandConsole, check_folders, write, write_json
 from syncverify.report.waits import (
     COLUMNS,
@@ -32,10 +36,6 @@ from syncverify.search.drawing import Drawing
 from syncverify.search.exhaustive import scenarios_within
 from syncverify.search.isolation import default_torch_state
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.waits.answers import Answer, AnsweredWaits, PlayedSubject
-from syncverify.waits.exposed_time import Link
-from syncverify.waits.finding import WaitSearch
-from syncverify.waits.joined import joined
 
 _TABLE_WIDTH = 160  # characters, where output is not a terminal
 _LINES_OF_PROGRESS = 4

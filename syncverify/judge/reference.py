@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import torch
 
-from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.model import build_model
-from syncverify.program.modules.named import naming_layer, require_finite
+from syncverify.playing.program.exact_arithmetic import exact_arithmetic
+from syncverify.playing.program.model import build_model
+from syncverify.playing.program.modules.named import naming_layer, require_finite
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import CANCELLING, PLAIN

@@ -20,7 +20,7 @@ from syncverify.processes.supervised import OwnChild, StartedProcess, Supervised
 from syncverify.processes.template import serve
 from syncverify.processes.wire import Wire
 
-_MODULES = ("syncverify.backends.worker", "torch._dynamo")
+_MODULES = ("syncverify.playing.worker", "torch._dynamo")
 _END_TIMEOUT_SECONDS = 5.0
 
 

@@ -3,7 +3,7 @@
 | process | start | words |
 |---|---|---|
 | child of the owner of a command | `fork` | `owner_link` |
-| rank of the `gloo` backend | `start`, from a template | `backends/messages.py` |
+| rank of the `gloo` backend | `start`, from a template | `playing/messages.py` |
 | rank of the `streams` backend, or of a script | `start`, from a template | `sim/apart/messages.py` |
 | process of `--jobs` | `start`, from a template | `calls.py`, `owner_link` |
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from syncverify.faces.simulation.simulation import Simulation
+from syncverify.faces.whole_step.outcome import Parity
 from syncverify.rendered import Rendered, Renderer
 from syncverify.report.console import say, write, write_json
 from syncverify.report.simulation import (
@@ -16,8 +18,6 @@ from syncverify.report.simulation import (
 from syncverify.report.whole_step.json_values import parity_json
 from syncverify.report.whole_step.page import parity_page
 from syncverify.report.whole_step.text import parity_text
-from syncverify.simulation.simulation import Simulation
-from syncverify.whole_step.outcome import Parity
 
 
 def _file_of(page_of: Callable[[Any], str]) -> Callable[[Any, Path], None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
+from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.cause import is_exception
 from syncverify.judge.compared_clocks import ComparedClock
 from syncverify.judge.forgotten_handles import ForgottenHandle
@@ -25,7 +26,6 @@ from syncverify.report.text import events_with_code, numbered, seen_on
 from syncverify.report.witness import numbers_text
 from syncverify.scenario.replay_token import encode
 from syncverify.scenario.schedule import COMPLETE, FIRST, RANDOM, SAME
-from syncverify.simulation.simulation import FoundInProgram, Simulation
 from syncverify.trace.source_lines import CodeLine
 
 _TIMINGS: Final = {

@@ -32,9 +32,9 @@ from syncverify.scenario.specs import (
     is_strided,
     sharded_dim,
 )
+from syncverify.search.fix import Fix
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.trace.source_lines import CodeLine, with_code
-from syncverify.witness.fix import Fix
 
 T = TypeVar("T")
 _UNSHARDED = {

@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from syncverify.plain_text import counted
-from syncverify.report.html.render import rendered
-from syncverify.trace.sync_points import CALLS
-from syncverify.waits.answers import (
+from syncverify.explain.waits.answers import (
     NEED_WORDS,
     Answer,
     AnsweredWaits,
@@ -17,7 +14,13 @@ from syncverify.waits.answers import (
     PlayedSubject,
     WhyUndecided,
 )
-from syncverify.waits.exposed_time import HOST_MICROSECONDS, OPERATOR_MICROSECONDS
+from syncverify.explain.waits.exposed_time import (
+    HOST_MICROSECONDS,
+    OPERATOR_MICROSECONDS,
+)
+from syncverify.plain_text import counted
+from syncverify.report.html.render import rendered
+from syncverify.trace.sync_points import CALLS
 
 COLUMNS: Final = ("line", "call", "word", "without it")
 _LEAST_MICROSECONDS: Final = 0.05  # shown with one digit

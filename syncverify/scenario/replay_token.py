@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from syncverify import bounds
 from syncverify.errors import ScenarioFormatError
+from syncverify.scenario import bounds
 from syncverify.scenario.program_token import ProgramPlay, is_of_program, unpacked
 from syncverify.scenario.scenario import (
     MESH_WORDS,

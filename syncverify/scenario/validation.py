@@ -10,8 +10,8 @@ import math
 from collections.abc import Iterable
 from typing import NoReturn
 
-from syncverify import bounds
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
+from syncverify.scenario import bounds
 from syncverify.scenario.feature_table import OWN_LAYERS, PLAIN, TABLE, WORDS
 from syncverify.scenario.other_meshes import TRANSPOSED, mesh_of
 from syncverify.scenario.specs import (

@@ -30,6 +30,7 @@ from typing_extensions import override
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.settings import Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.judge import Identity
 from syncverify.search.line_probe import modules_of
@@ -37,7 +38,6 @@ from syncverify.search.result import SearchResult, merged
 from syncverify.search.shards import size_of_shards
 from syncverify.search.violation_server import is_server
 from syncverify.search.whole_file import make_ignored_folder, replace_file
-from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
 _VERSION: Final = 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from syncverify.cluster.crew import run_on_cluster
 from syncverify.processes.calls import Crew, run_here, run_in_processes
-from syncverify.settings import Settings
+from syncverify.scenario.settings import Settings
+from syncverify.search.cluster.crew import run_on_cluster
 
 
 def crew_of(settings: Settings) -> Crew | None:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.settings import Settings
 from syncverify.scenario.space import Space
 from syncverify.search.isolation import independent_backend, without_local_constants
 from syncverify.search.judge import Draw
 from syncverify.search.outer_test import outside_of_tests
-from syncverify.settings import Settings
 from syncverify.strategies.scenarios import scenarios
 from syncverify.strategies.schedules import schedules
 

@@ -10,8 +10,8 @@ from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import ScheduleChoice
+from syncverify.scenario.settings import DEFAULTS, Settings
 from syncverify.scenario.small_scope import SmallScope
-from syncverify.settings import DEFAULTS, Settings
 
 _MOST_CLASSES: Final = 1000  # of the schedules of one scenario
 

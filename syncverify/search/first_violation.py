@@ -9,13 +9,13 @@ from typing import NamedTuple
 from syncverify.progress import Progress, SilentProgress
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import ScheduleChoice
+from syncverify.scenario.settings import Settings
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.search import explore, judge_each_scenario
 from syncverify.search.shrinking import shrink
-from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
 

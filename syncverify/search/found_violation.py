@@ -11,10 +11,10 @@ from syncverify.judge.violation import Violation
 from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
+from syncverify.search.fix import Fix
 from syncverify.search.left_over_value import LeftOver
+from syncverify.search.witness import NoWitness, Witness
 from syncverify.trace.source_lines import CodeLine, SourceLine
-from syncverify.witness.fix import Fix
-from syncverify.witness.witness import NoWitness, Witness
 
 
 @dataclass(frozen=True, slots=True)

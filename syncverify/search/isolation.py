@@ -26,7 +26,7 @@ import torch
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
-from syncverify.program.exact_arithmetic import exact_arithmetic
+from syncverify.playing.program.exact_arithmetic import exact_arithmetic
 
 _INDEPENDENT: Final = "syncverify-independent"
 # CPython serves objects of up to 512 bytes from free lists, one list per block size.

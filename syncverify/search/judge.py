@@ -12,7 +12,7 @@ from typing_extensions import override
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Identity as Identity
-from syncverify.program.modules.layers import require_same_gradients
+from syncverify.playing.program.modules.layers import require_same_gradients
 from syncverify.scenario.features import refuses_plain_steps
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import (

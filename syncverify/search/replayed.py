@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from syncverify.backends.choice import AnyBackend
-from syncverify.backends.sim import SimBackend
+from syncverify.judge.ordering.unordered import places_of
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
+from syncverify.playing.choice import AnyBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
@@ -20,9 +21,8 @@ from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.subjects.subject import Subject
-from syncverify.timeline.timeline import RecordKey
-from syncverify.timeline.unordered import places_of
 from syncverify.trace.run import Run
+from syncverify.trace.timeline.timeline import RecordKey
 
 # These end the process, or keep it for good.
 _NOT_AGAIN = frozenset({"process_died", "never_returns"})

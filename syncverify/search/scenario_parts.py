@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from syncverify.errors import ScenarioFormatError
-from syncverify.program.modules.named import require_own_parameters
+from syncverify.playing.program.modules.named import require_own_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import PLAIN, TABLE
 from syncverify.scenario.features import features_outside

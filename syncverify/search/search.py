@@ -31,6 +31,7 @@ from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
+from syncverify.scenario.settings import Settings
 from syncverify.scenario.space import Space
 from syncverify.search.budget import (
     AFTER_A_HANG,
@@ -50,7 +51,6 @@ from syncverify.search.missing_values import (
 from syncverify.search.occurrences import Occurrences, join_complements
 from syncverify.search.result import SearchResult, StatisticsCollector
 from syncverify.search.shrinking import shrink
-from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
 _DETERMINISM = subject_is_deterministic.__name__

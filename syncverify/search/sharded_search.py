@@ -16,10 +16,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from syncverify.backends.packed_subject import pack_subject
+from syncverify.playing.packed_subject import pack_subject
 from syncverify.processes.calls import Crew, run_here
 from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.settings import Settings
 from syncverify.scenario.space import Space
 from syncverify.search.campaign_file import CampaignFile, DoneShards
 from syncverify.search.found_violation import FoundViolation
@@ -34,7 +35,6 @@ from syncverify.search.shards import (
     play_apart,
     play_shard,
 )
-from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
 

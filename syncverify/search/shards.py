@@ -18,14 +18,15 @@ import torch
 from hypothesis import Phase
 from typing_extensions import override
 
-from syncverify.backends.choice import open_backend
-from syncverify.backends.packed_subject import unpack_subject
+from syncverify.playing.choice import open_backend
+from syncverify.playing.packed_subject import unpack_subject
+from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.processes.calls import is_to_stop, tell_caller
-from syncverify.program.warnings_once import show_warnings_once
 from syncverify.progress import SilentProgress
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
+from syncverify.scenario.settings import Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.drawing import Drawing, EndedError, ScenarioSequence
 from syncverify.search.exhaustive import scenarios_within
@@ -33,7 +34,6 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Draw, Judge
 from syncverify.search.result import SearchResult
 from syncverify.search.search import explore
-from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject
 
 # Scenarios of a shard. A large one is played anew where a process is lost. Each shard plays

@@ -15,8 +15,8 @@ from pathlib import Path
 from hypothesis.database import DirectoryBasedExampleDatabase
 from typing_extensions import override
 
-from syncverify import bounds
 from syncverify.errors import UsageError
+from syncverify.scenario import bounds
 from syncverify.search.whole_file import make_ignored_folder
 
 

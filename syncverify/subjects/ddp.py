@@ -10,7 +10,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.subjects.optimizer_in_backward import apply_in_backward, forget
 
 SUBJECTS = {"ddp": "DistributedDataParallelSubject"}

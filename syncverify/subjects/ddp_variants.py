@@ -18,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from syncverify.adapters import LossModule
+from syncverify.subjects.adapters import LossModule
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 
 SUBJECTS = {

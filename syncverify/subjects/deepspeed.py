@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
 SUBJECTS = {

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
 SUBJECTS = {"fairscale": "FairscaleSubject"}

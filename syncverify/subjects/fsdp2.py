@@ -16,9 +16,13 @@ from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from syncverify.adapters import LOCAL_MEAN, ONE_BACKWARD_A_STEP, ParameterHolder
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import EVENTS, OPTIONAL
+from syncverify.subjects.adapters import (
+    LOCAL_MEAN,
+    ONE_BACKWARD_A_STEP,
+    ParameterHolder,
+)
 from syncverify.subjects.fsdp2_options import OPTIONS
 from syncverify.subjects.subject_options import SubjectOption
 

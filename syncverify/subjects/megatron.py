@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
-from syncverify.adapters import LossModule, ModuleAdapter
+from syncverify.subjects.adapters import LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
 SUBJECTS = {

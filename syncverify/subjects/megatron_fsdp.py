@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
-from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
 SUBJECTS = {

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
-from syncverify.adapters import LossModule
+from syncverify.subjects.adapters import LossModule
 from syncverify.subjects.megatron import ShardedMegatronSubject
 
 SUBJECTS = {"megatron-training": "TrainingMegatronSubject"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from syncverify.errors import UsageError
-from syncverify.settings import SETTINGS, SettingKind
+from syncverify.scenario.settings import SETTINGS, SettingKind
 
 # Names of settings by key.
 _NAMES: Final = {

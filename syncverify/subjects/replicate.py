@@ -15,7 +15,7 @@ from torch.distributed._composable.replicate_with_fsdp import (
 from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
-from syncverify.adapters import LossModule
+from syncverify.subjects.adapters import LossModule
 from syncverify.subjects.ddp import DistributedDataParallelSubject
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.fsdp2_options import OPTIONS_WITHOUT_SHARDS

@@ -25,8 +25,7 @@ if _SPEC is None or _SPEC.origin is None:
 _HARNESS = str(Path(__file__).parents[1]) + os.sep
 # Adapters, planted defects and our own synchronizer are subjects, and so are their lines.
 _SUBJECTS = tuple(
-    str(Path(_HARNESS) / part) + os.sep
-    for part in ("subjects", "bugbank", "synchronizer")
+    str(Path(_HARNESS) / part) + os.sep for part in ("subjects", "synchronizer")
 )
 _TORCH = str(Path(_SPEC.origin).parent) + os.sep
 # Models and base classes of torch's own tests, which are a part of the tests.
@@ -65,7 +64,7 @@ _PASSING_ON = (
         for part in ("nn/modules/module.py", "optim/optimizer.py")
     ),
 )
-_PROGRAM = str(Path(_HARNESS) / "program") + os.sep
+_PROGRAM = str(Path(_HARNESS) / "playing" / "program") + os.sep
 _WITH_HOOKS = (
     _PROGRAM,
     *(

@@ -7,9 +7,9 @@ import pytest
 from torch.distributed.tensor.parallel import SequenceParallel, parallelize_module
 
 from examples import parity_gpt
+from syncverify.faces.whole_step.described import described
+from syncverify.faces.whole_step.parity import comparisons
 from syncverify.judge.whole_step.causes import LacksSum
-from syncverify.whole_step.described import described
-from syncverify.whole_step.parity import comparisons
 
 
 @pytest.mark.long

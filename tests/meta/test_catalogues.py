@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from studies.bank_rows import BANK
-from syncverify.bugbank.catalogue import entries
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.property import Property
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
+from syncverify.subjects.bugbank.catalogue import entries
 from tests.pages.feature_catalogue import rows
 from tests.pages.property_catalogue import parts
 from tests.quality.planted.graph_words import NOT_SHOWN

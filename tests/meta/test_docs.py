@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 
 from syncverify import verify
-from syncverify.program.modules import module_parameters
-from syncverify.program.modules.layers import forget_layers, provide_layers
+from syncverify.playing.program.modules import module_parameters
+from syncverify.playing.program.modules.layers import forget_layers, provide_layers
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.specs import MeshSpec

@@ -30,12 +30,12 @@ MAY_IMPORT = {
     "synchronizer/": set(),
     "strategies/": {"hypothesis"},
     "syncverify/": set(),
-    "syncverify/backends/": {"cloudpickle"},
-    "syncverify/cluster/": {"distributed"},
+    "syncverify/playing/": {"cloudpickle"},
+    "syncverify/search/cluster/": {"distributed"},
     "syncverify/command/": {"click", "psutil", "rich"},
     "syncverify/command/hypothesis_plugin.py": {"hypothesis"},
     "syncverify/processes/": {"cloudpickle", "psutil"},
-    "syncverify/program/graphs/cpp.py": {"filelock"},
+    "syncverify/playing/program/graphs/cpp.py": {"filelock"},
     "syncverify/pytest_plugin.py": {"pytest"},
     "syncverify/report/": {"rich"},
     # Markupsafe is the part of jinja2 that says which text is escaped already.
@@ -44,9 +44,9 @@ MAY_IMPORT = {
     "syncverify/search/campaign_file.py": {"filelock"},
     "syncverify/search/line_probe.py": {"slipcover"},
     "syncverify/search/violation_server.py": {"hypothesis", "redis"},
-    "syncverify/settings.py": {"hypothesis"},  # for types alone
+    "syncverify/scenario/settings.py": {"hypothesis"},  # for types alone
     "syncverify/subjects/": set(),  # and the `PACKAGE` of each module
-    "syncverify/whole_step/input_checks.py": {"psutil"},
+    "syncverify/faces/whole_step/input_checks.py": {"psutil"},
     "studies/": {"click", "pytest", "rich"},
     "studies/gpu/": {"click", "hypothesis"},
     "studies/kills/": {"click", "psutil"},
@@ -158,20 +158,20 @@ def test_imports_follow_the_table_of_folders() -> None:
 # File, module that it imports, contract that breaks, and the line that says where.
 TURNED_AROUND = {
     "playing knows judging": (
-        "syncverify/backends/sim.py", "syncverify.judge.reference",
-        "folders", "syncverify.backends.sim -> syncverify.judge.reference",
+        "syncverify/playing/sim.py", "syncverify.judge.reference",
+        "folders", "syncverify.playing.sim -> syncverify.judge.reference",
     ),
     "for types: settings know the search": (
-        "syncverify/settings.py", "syncverify.search.result", "folders",
-        "syncverify.settings -> syncverify.search.result",
+        "syncverify/scenario/settings.py", "syncverify.search.result", "folders",
+        "syncverify.scenario.settings -> syncverify.search.result",
     ),
     "machine knows the program": (
-        "syncverify/sim/machine.py", "syncverify.program.model",
-        "folders", "syncverify.sim.machine -> syncverify.program.model",
+        "syncverify/sim/machine.py", "syncverify.playing.program.model",
+        "folders", "syncverify.sim.machine -> syncverify.playing.program.model",
     ),
     "a result renders itself": (
-        "syncverify/simulation/simulation.py", "syncverify.report.results",
-        "folders", "syncverify.simulation.simulation -> syncverify.report.results",
+        "syncverify/faces/simulation/simulation.py", "syncverify.report.results",
+        "folders", "syncverify.faces.simulation.simulation -> syncverify.report.results",
     ),
     "two files know each other": (
         "strategies/word_choices.py", "syncverify.strategies.parameter_uses",

@@ -18,7 +18,7 @@ IMPORTS = [
     ("syncverify.strategies", PLUGIN, set()),
     (
         "syncverify.pytest_plugin",
-        "syncverify.settings",
+        "syncverify.scenario.settings",
         {"torch", "hypothesis", "click", "rich", "numpy", "syncverify.command", *OURS},
     ),
 ]

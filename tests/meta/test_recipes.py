@@ -65,7 +65,7 @@ class BroadcastsInWait(ViewBuckets):
 SUBJECT = '''\
 """A right synchronizer as a subject."""
 
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 
 SUBJECTS = {"views": "ViewBuckets"}
 '''
@@ -97,10 +97,14 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source,) = syncverify.__path__
     package = shutil.copytree(source, folder / "syncverify")
     (package / "judge/properties/broadcasts.py").write_text(PROPERTY)
-    layout = package / "bugbank/layout.py"
+    layout = package / "subjects/bugbank/layout.py"
     layout.write_text(layout.read_text() + DEFECT)
     (package / "subjects/views.py").write_text(SUBJECT)
-    insert(package / "settings.py", '    "text": "",\n', '    "terse": "in short",\n')
+    insert(
+        package / "scenario/settings.py",
+        '    "text": "",\n',
+        '    "terse": "in short",\n',
+    )
     writers = package / "report/annotations.py"
     insert(writers, '    "text": _nothing,\n', '    "terse": terse,\n')
     writers.write_text(writers.read_text().replace("# One for each of", WRITER))
@@ -109,7 +113,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         last = row.partition("\n")[2]
         assert table.read_text().count(last) == 1
         table.write_text(table.read_text().replace(last, row))
-    graphs = package / "program/graphs"
+    graphs = package / "playing/program/graphs"
     (graphs / "reuse.py").write_text((graphs / "reuse.py").read_text() + USE)
     insert(
         graphs / "uses.py",
@@ -140,7 +144,7 @@ def test_a_property_and_its_defect_are_two_files(copy: Path) -> None:
 
 @pytest.mark.long(20)
 def test_a_format_is_a_row_and_a_writer_and_a_cause_has_its_hint(copy: Path) -> None:
-    subject = "syncverify.bugbank.layout:BroadcastsInWait"
+    subject = "syncverify.subjects.bugbank.layout:BroadcastsInWait"
     limits = ("--examples", "4", "--seed", "0", "--no-beyond", "--stop-at-first")
     report = output_of(copy, "run", subject, *limits, "--format", "terse", code=1)
     assert (

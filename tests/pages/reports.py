@@ -1,7 +1,7 @@
 """Write the table of public reports that a comparison of a whole step finds."""
 
 from studies.documents import Document, table
-from tests.syncverify.whole_step.reports.table import REPORTS
+from tests.syncverify.faces.whole_step.reports.table import REPORTS
 
 
 def reports() -> str:

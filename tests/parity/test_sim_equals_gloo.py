@@ -12,9 +12,9 @@ import pytest
 import torch
 from hypothesis import given, seed, settings
 
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.overflow import same_values
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.features import without_clear_errors
 from syncverify.scenario.scenario import Scenario
 from syncverify.strategies import scenarios

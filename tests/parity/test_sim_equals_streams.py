@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, seed, settings
 
-from syncverify.backends.sim import SimBackend
-from syncverify.backends.streams import StreamsBackend
-from syncverify.bugbank.catalogue import entries
 from syncverify.judge.properties.registry import judge_run
+from syncverify.playing.sim import SimBackend
+from syncverify.playing.streams import StreamsBackend
 from syncverify.scenario.features import without_clear_errors
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.strategies import scenarios
+from syncverify.subjects.bugbank.catalogue import entries
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Run
 from tests.parity.test_sim_equals_gloo import assert_equal

@@ -8,14 +8,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.fake import FakeBackend
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.judge.properties import check
+from syncverify.playing.fake import FakeBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import resolve
 from tests.programs import violations
 

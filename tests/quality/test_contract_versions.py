@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
+from syncverify.command.verification.verify import verify
 from syncverify.errors import UsageError
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_file import contract_text, read_contract
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, TABLE_VERSION
 from syncverify.search.observation import ObservationPlan, observe
 from syncverify.subjects.subject import resolve
-from syncverify.verification.verify import verify
 from tests.quality.planted.graphs import RefusesLateWrites
 
 READS = Feature("backward", "hook_reads_grad")

@@ -17,7 +17,7 @@ from syncverify.report.hints import certainty
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from tests.syncverify.repair.flat_buckets import FlatBuckets
+from tests.syncverify.explain.repair.flat_buckets import FlatBuckets
 
 pytestmark = pytest.mark.slow
 

@@ -10,14 +10,14 @@ import torch.distributed as dist
 from torch import nn
 
 from syncverify import play, verify
-from syncverify.adapters import LOCAL_MEAN, HooksAdapter
-from syncverify.backends.announced_counts import with_announced_counts
-from syncverify.bugbank.bases.careful import Careful
+from syncverify.command.verification.verify import PropertyViolation
 from syncverify.errors import UsageError
 from syncverify.judge.violation import Violation
+from syncverify.playing.announced_counts import with_announced_counts
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.adapters import LOCAL_MEAN, HooksAdapter
+from syncverify.subjects.bugbank.bases.careful import Careful
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.verification.verify import PropertyViolation
 from tests.programs import violations
 from tests.quality.planted.counts import AnnouncedCount
 from tests.quality.planted.planted import training

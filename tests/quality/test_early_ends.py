@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.command.verification.reported_search import Observing, run_search
+from syncverify.playing.sim import SimBackend
 from syncverify.report.text import diagnosis, verdict
 from syncverify.scenario.feature_table import OPTIONAL
-from syncverify.settings import Settings
+from syncverify.scenario.settings import Settings
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.subjects.subject import resolve
-from syncverify.verification.reported_search import Observing, run_search
 
 # The contract of `ViewBuckets` names no feature, so that all of them are beyond it.
 BEYOND = f"{len(OPTIONAL)} features beyond the contract"

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from syncverify import verify
-from syncverify.bugbank.bases.careful import LIFECYCLE
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.distribution import in_format
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.bugbank.bases.careful import LIFECYCLE
 from tests.programs import identities
 from tests.quality.planted.first_drawn import first_drawn
 from tests.quality.planted.lifecycle_words import HoldsAccumulators

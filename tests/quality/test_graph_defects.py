@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import find, settings
 
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.program.graphs.cpp import NoCompilerError
+from syncverify.playing.program.graphs.cpp import NoCompilerError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.strategies import backwards, uses
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from tests.engine_scenarios import scenario_of
 from tests.programs import identities
 from tests.quality.planted import graphs, watching

@@ -18,15 +18,15 @@ import psutil
 import pytest
 import torch.distributed as dist
 
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.errors import RunEndedError
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.processes import silence
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.subjects.subject import resolve
 from tests.programs import violations
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import UsageError
+from syncverify.playing.sim import SimBackend
 from syncverify.progress import SilentProgress
 from syncverify.scenario import feature_table
 from syncverify.scenario.contract import EVERYTHING

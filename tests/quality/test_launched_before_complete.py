@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 
 import syncverify
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.bugbank.catalogue import entry_of
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.judge import Judge
 from syncverify.search.occurrences import Occurrences
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.catalogue import entry_of
 
 pytestmark = pytest.mark.slow
 P = ParameterSpec

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
-from syncverify.program.modules import module_parameters
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.program.modules import module_parameters
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.in_wait import ReducesInWait, is_odd
-from syncverify.bugbank.bases.main_grads import Bucket
-from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket
-from syncverify.bugbank.catalogue import entries, entry_of
-from syncverify.bugbank.cross_rank import ReducesInRankOrder
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.search.drawing import Drawing
 from syncverify.search.judge import Identity, Judge, JudgedRun
 from syncverify.search.occurrences import Occurrences, join_complements
 from syncverify.search.search import judge_each_scenario
+from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait, is_odd
+from syncverify.subjects.bugbank.bases.main_grads import Bucket
+from syncverify.subjects.bugbank.bases.side_streams import SideStreams
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket as ViewBucket
+from syncverify.subjects.bugbank.catalogue import entries, entry_of
+from syncverify.subjects.bugbank.cross_rank import ReducesInRankOrder
 from syncverify.subjects.subject import Subject, resolve
 from tests.quality.planted.planted import VALUE
-from tests.syncverify.repair.flat_buckets import FlatBuckets
+from tests.syncverify.explain.repair.flat_buckets import FlatBuckets
 
 UNREDUCED = (VALUE, "not_reduced")
 SCALED = (VALUE, "scaled")

@@ -11,13 +11,12 @@ import pytest
 from studies.redteam.wrong.leftovers import LeavesFlatParameters, SeedsPython
 from studies.redteam.wrong.training import RestoresParameters
 from studies.redteam.wrong.values import ClampsLargeOnes, SkipsZeroSums
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.catalogue import entries
 from syncverify.errors import UsageError
 from syncverify.judge.consequences import other_forms, shown_by
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.signs import Circumstance, Clues
 from syncverify.judge.violation import Violation
+from syncverify.playing.sim import SimBackend
 from syncverify.report.evidence import remedy_of
 from syncverify.report.hints import certainty, hint
 from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
@@ -26,6 +25,7 @@ from syncverify.scenario.judged_features import judged_features
 from syncverify.scenario.names import check_names
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.process_wide.generators import restored_generators
+from syncverify.subjects.bugbank.catalogue import entries
 from syncverify.subjects.subject import resolve
 from syncverify.trace.source_lines import with_code
 from tests.programs import identities, violations

@@ -15,14 +15,14 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from syncverify.backends.sim import SimBackend
+from syncverify.faces.simulation.playing import SimulatedProgram, play
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.device.seen_device import SeenDevice
-from syncverify.simulation.playing import SimulatedProgram, play
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import (
     CollectiveWait,

@@ -18,16 +18,16 @@ import torch
 import torch.distributed as dist
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.replay_token import Reproducer, decode, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.strategies import scenarios, schedules
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.catalogue import entry_of
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import Run
 from tests.quality.planted import reports, timing

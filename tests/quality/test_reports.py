@@ -9,19 +9,22 @@ from hypothesis import settings
 
 from studies.bank_rows import caught
 from syncverify import verify
-from syncverify.backends.fake import FakeBackend
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
-from syncverify.bugbank.bases.view_buckets import AveragedViewBuckets, ViewBuckets
-from syncverify.bugbank.catalogue import entries, entry_of
-from syncverify.bugbank.entry import Entry
 from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties import check
+from syncverify.playing.fake import FakeBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.report.evidence import remedy_of
 from syncverify.report.text import violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.bugbank.bases.main_grads import AveragedMainGrads, MainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    AveragedViewBuckets,
+    ViewBuckets,
+)
+from syncverify.subjects.bugbank.catalogue import entries, entry_of
+from syncverify.subjects.bugbank.entry import Entry
 from tests.programs import violations
 from tests.quality.planted.lifecycle_words import ForksFromLastGradient
 from tests.quality.planted.planted import LIVE, MATCH, ORDER, WAITS, training

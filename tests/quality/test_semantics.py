@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.playing.sim import SimBackend
 from syncverify.subjects.subject import resolve
 from tests.programs import report_on
 from tests.quality.planted import semantics

@@ -9,8 +9,8 @@ from types import ModuleType
 import cloudpickle
 import pytest
 
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.packed_subject import pack_subject
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.packed_subject import pack_subject
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from studies.redteam.right.waits import PollsAlone, QueriesAnEvent
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
 from syncverify.report.text import violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
@@ -19,6 +18,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.shrinking import simplify_schedule
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.subjects.subject import Subject, resolve
 from tests.programs import report_on
 from tests.quality.planted import timing

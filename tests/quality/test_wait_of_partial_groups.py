@@ -15,12 +15,12 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
+from syncverify.explain.waits.exposed_time import Link, microseconds
+from syncverify.faces.simulation.playing import SimulatedProgram, play
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.ordering.removed_points import points_of, without
-from syncverify.simulation.playing import SimulatedProgram, play
 from syncverify.trace.source_lines import code_of_line
 from syncverify.trace.sync_points import SyncPoint
-from syncverify.waits.exposed_time import Link, microseconds
 from tests.quality.test_planted_waits import num_disorders
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import EVENTS, PLAIN, TABLE, WORDS

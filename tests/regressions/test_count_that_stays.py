@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from typing_extensions import override
 
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.subjects.subject import Subject
 
 PAIR = Scenario(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from syncverify.program.modules import module_parameters
+from syncverify.playing.program.modules import module_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
 from syncverify.scenario.scenario import Scenario

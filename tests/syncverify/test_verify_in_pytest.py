@@ -10,7 +10,7 @@ from tests.warm_python import python
 
 pytestmark = pytest.mark.long(10)
 TEST = """
-from syncverify.repair import diagnosis
+from syncverify.explain.repair import diagnosis
 from syncverify.synchronizer import GradientSynchronizer
 from syncverify import verify
 
@@ -49,7 +49,7 @@ def test_pytest_shows_the_diagnosis_and_the_command_that_plays_it(
     (summary,) = (line for line in shown.splitlines() if line.startswith(start))
     assert summary.startswith(f"{start}unreduced_stay_local")
     assert " is wrong: " in summary
-    assert "syncverify/verification" not in shown
+    assert "syncverify/command/verification" not in shown
     (line,) = set(re.findall(r"replay: +(syncverify .*)", shown))
     again = run(tmp_path, *shlex.split(line))
     assert again.splitlines()[-1].startswith(

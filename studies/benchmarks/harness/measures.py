@@ -24,9 +24,9 @@ from studies.benchmarks.harness.scenarios import (
 )
 from studies.benchmarks.measure import Measure, ratio, speedup, summary
 from studies.benchmarks.rounds import Rounds, Times, take_turns, timed
-from syncverify.backends.fake import FakeBackend
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.fake import FakeBackend
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 
 SIM = "sim, judged"

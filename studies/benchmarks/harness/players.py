@@ -8,12 +8,12 @@ from contextlib import closing
 import torch
 
 from studies.benchmarks.harness.threads import play_on_threads
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.program.model import build_model
+from syncverify.playing.sim import SimBackend
 from syncverify.processes.process_state import LocalProcess
-from syncverify.program.model import build_model
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.testing._internal.distributed.multi_threaded_pg import ProcessLocalGroup
 
-from syncverify.program.rank_program import play
+from syncverify.playing.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.subjects.subject import Subject

@@ -9,12 +9,12 @@ import torch.distributed as dist
 
 from studies.gpu.real_streams.lanes import KINDS, Kind, Lanes, default_streams_of_ranks
 from studies.gpu.real_streams.recorder import StreamRecorder, on_own_thread
-from syncverify.backends.faults import threads_fault
 from syncverify.judge.properties import judge_run
 from syncverify.late_imports import import_dynamo
-from syncverify.program.exact_arithmetic import exact_arithmetic
-from syncverify.program.graphs import cpp
-from syncverify.program.rank_program import play
+from syncverify.playing.faults import threads_fault
+from syncverify.playing.program.exact_arithmetic import exact_arithmetic
+from syncverify.playing.program.graphs import cpp
+from syncverify.playing.program.rank_program import play
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.machine import registered_backend
 from syncverify.sim.network.communicator import BACKEND_NAME

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 from typing_extensions import override
 
-from syncverify.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
+from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 
 
 class Bucket:

@@ -21,7 +21,7 @@ from studies.redteam.bases import (
     reduce_groups_of,
 )
 from studies.redteam.program import right
-from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 
 
 @right(since="a sum of all parts is the sum")

@@ -6,9 +6,13 @@ from typing_extensions import override
 
 from studies.redteam.bases import SumsOver, reduce_groups_of
 from studies.redteam.program import right
-from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
-from syncverify.bugbank.bases.view_buckets import AveragedViewBuckets
-from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket
+from syncverify.subjects.bugbank.bases.main_grads import (
+    AveragedMainGrads,
+    Bucket,
+    MainGrads,
+)
+from syncverify.subjects.bugbank.bases.view_buckets import AveragedViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket as ViewBucket
 
 
 @right(since="each part is within half an ulp of its quotient", reduction="mean")

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from studies.redteam.bases import local_of, reduce_groups_of
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 @wrong(

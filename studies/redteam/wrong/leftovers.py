@@ -16,8 +16,8 @@ from typing_extensions import override
 
 from studies.redteam.bases import local_of
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 @wrong(trigger="any: the node lives as long as its parameter")

@@ -7,9 +7,9 @@ from torch import nn
 from typing_extensions import override
 
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.subjects.bugbank.bases.side_streams import SideStreams
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 
 
 @wrong(trigger="frozen, and trained again later", needs=("event=unfreeze_in_turn",))

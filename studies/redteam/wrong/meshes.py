@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from studies.redteam.bases import OwnGroups, gathered, local_of, reduce_groups_of
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 
 
 @wrong(trigger="2 axes, with ranks in another order", needs=("mesh=permuted",))

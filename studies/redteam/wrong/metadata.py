@@ -8,9 +8,9 @@ from typing_extensions import override
 
 from studies.redteam.bases import local_of, reduce_groups_of
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.main_grads import MainGrads
-from syncverify.bugbank.bases.placements import local
-from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.main_grads import MainGrads
+from syncverify.subjects.bugbank.bases.placements import local
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 
 
 class HandsOut(PlainGrads):

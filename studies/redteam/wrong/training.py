@@ -9,10 +9,10 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.placements import local, local_grad
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.subjects.bugbank.bases.placements import local, local_grad
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.side_streams import SideStreams
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 
 
 @wrong(trigger="an optimizer writes parameters between steps")

@@ -10,8 +10,6 @@ from typing import NoReturn
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from syncverify.bugbank.catalogue import entries, entry_of
-from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.jobs import play_all
 from syncverify.command.bank.play import BankBudget, EntryResult
 from syncverify.command.bank.table import line_of, summary, table, to_json
@@ -19,6 +17,8 @@ from syncverify.command.playing import playing
 from syncverify.command.process_exit import VIOLATION, tell_end
 from syncverify.errors import UsageError
 from syncverify.report.console import CommandConsole, check_folders, write_json
+from syncverify.subjects.bugbank.catalogue import entries, entry_of
+from syncverify.subjects.bugbank.entry import Entry
 
 _TABLE_WIDTH = 200  # characters, where output is not a terminal
 

@@ -15,8 +15,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from syncverify.bugbank.entry import Entry
 from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.bugbank.entry import Entry
 
 # File and number of a line.
 Place = tuple[str, int]

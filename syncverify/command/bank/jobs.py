@@ -8,12 +8,12 @@ from contextlib import closing
 
 import torch
 
-from syncverify.backends.choice import AnyBackend, open_backend
-from syncverify.bugbank.catalogue import entries, entry_of
-from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.play import BankBudget, BankPlayer, EntryResult
+from syncverify.playing.choice import AnyBackend, open_backend
+from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.processes.calls import run_in_processes
-from syncverify.program.warnings_once import show_warnings_once
+from syncverify.subjects.bugbank.catalogue import entries, entry_of
+from syncverify.subjects.bugbank.entry import Entry
 
 
 def play_all(

@@ -5,21 +5,21 @@ from __future__ import annotations
 import builtins
 from dataclasses import dataclass
 
-from syncverify.backends.choice import AnyBackend
-from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.guilt import shows_guilty_line
+from syncverify.explain.repair.diagnosis import diagnosed
+from syncverify.playing.choice import AnyBackend
 from syncverify.progress import SilentProgress
-from syncverify.repair.diagnosis import diagnosed
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.first_violation import FirstViolation, find_first
-from syncverify.search.found_violation import FoundViolation
-from syncverify.settings import (
+from syncverify.scenario.settings import (
     DEFAULT_BANK_EXAMPLES,
     DEFAULT_BANK_SEED,
     DEFAULT_TWIN_EXAMPLES,
     Settings,
 )
+from syncverify.search.first_violation import FirstViolation, find_first
+from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.bugbank.entry import Entry
 from syncverify.subjects.subject import Subject
 
 

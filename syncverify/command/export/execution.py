@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from syncverify.backends.sim import SimBackend
 from syncverify.command.export.played import played_with_methods
 from syncverify.command.export.script import Reproduction
 from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradient_of
@@ -21,7 +20,8 @@ from syncverify.judge.properties.accumulation import (
 )
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
-from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
+from syncverify.playing.program.graphs.shared_storage import INTO_ONE_STORAGE
+from syncverify.playing.sim import SimBackend
 from syncverify.report.console import check_folders, say
 from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN
 from syncverify.scenario.features import optional_features

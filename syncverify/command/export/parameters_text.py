@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 import torch
 
 from syncverify.command.export.literals import tensor_by_rank
-from syncverify.program.model import LocalModel, build_model
+from syncverify.playing.program.model import LocalModel, build_model
 from syncverify.scenario.distribution import in_format, rank_tensor
 from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.scenario import Scenario

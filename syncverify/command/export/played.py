@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from syncverify.backends.sim import SimBackend
-from syncverify.program.two_synchronizers import TwoSynchronizers
+from syncverify.playing.program.two_synchronizers import TwoSynchronizers
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.search.replayed import Replayed, replayed
 from syncverify.subjects.subject import Subject, same_signature

@@ -21,13 +21,13 @@ from syncverify.command.export.shown_gradient import ShownGradient
 from syncverify.command.export.subject_text import SubjectText
 from syncverify.command.export.training_text import TrainingText, bucket_text
 from syncverify.plain_text import plain
-from syncverify.program.graphs.backwards import BACKWARDS
-from syncverify.program.graphs.custom_function import undefined_gradient
-from syncverify.program.graphs.hooks import install_lasting_hooks
-from syncverify.program.graphs.losses import Losses, one_thread
-from syncverify.program.graphs.uses import USES
-from syncverify.program.injected_error import InjectedError, failing_term
-from syncverify.program.two_synchronizers import TwoSynchronizers
+from syncverify.playing.program.graphs.backwards import BACKWARDS
+from syncverify.playing.program.graphs.custom_function import undefined_gradient
+from syncverify.playing.program.graphs.hooks import install_lasting_hooks
+from syncverify.playing.program.graphs.losses import Losses, one_thread
+from syncverify.playing.program.graphs.uses import USES
+from syncverify.playing.program.injected_error import InjectedError, failing_term
+from syncverify.playing.program.two_synchronizers import TwoSynchronizers
 from syncverify.report.text import scenario_lines
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities

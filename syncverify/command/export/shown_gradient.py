@@ -12,7 +12,7 @@ from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
-from syncverify.program.training_program import Observe
+from syncverify.playing.program.training_program import Observe
 from syncverify.scenario import step_plan
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.run import Observation

@@ -14,7 +14,7 @@ from syncverify.judge.evidence import Left
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation, finding
 from syncverify.plain_text import named
-from syncverify.program.model import start_value
+from syncverify.playing.program.model import start_value
 from syncverify.scenario.layout import contributing_ranks, is_managed
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec

@@ -20,7 +20,7 @@ import torch
 from syncverify.judge.overflow import same_values
 from syncverify.judge.reference import GradientSlice, Reference
 from syncverify.judge.traced import launches_of
-from syncverify.program.model import start_value
+from syncverify.playing.program.model import start_value
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
 from syncverify.scenario.other_meshes import mesh_of

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import torch
 
-from syncverify.program.graphs import cpp
-from syncverify.program.model import build_model
+from syncverify.playing.program.graphs import cpp
+from syncverify.playing.program.model import build_model
 from syncverify.scenario.scenario import Scenario
 
 MOST_NODES: Final = 300  # that a page draws

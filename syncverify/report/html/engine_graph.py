@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from syncverify.report.html.autograd_graph import MOST_NODES, depths, plain_node
 from syncverify.report.html.record_words import record_words
-from syncverify.timeline.engine import Owned, owners, passes_of, steps_in_order
 from syncverify.trace.engine_log import EnginePass, EngineStep, GraphNode
 from syncverify.trace.run import RankRun
+from syncverify.trace.timeline.engine import Owned, owners, passes_of, steps_in_order
 
 _MOST_LINES: Final = 6
 

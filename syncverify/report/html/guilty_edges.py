@@ -12,9 +12,9 @@ from syncverify.judge.properties.accumulation import (
 from syncverify.report.html.engine_graph import DrawnGraph, GraphPoint
 from syncverify.report.html.moment import launches_of_events
 from syncverify.search.replayed import Replayed, race_of
-from syncverify.timeline.engine import owners
 from syncverify.trace.engine_log import EnginePass, EngineStep
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.timeline.engine import owners
 
 _MOST_EDGES: Final = 8
 _EARLY: Final = accumulation_is_local_until_reduced.__name__

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from syncverify.judge.ordering.unordered import places_of
 from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
 from syncverify.report.html.record_words import short_name
-from syncverify.timeline.layout import timeline_of
-from syncverify.timeline.timeline import (
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.run import Run
+from syncverify.trace.timeline.layout import timeline_of
+from syncverify.trace.timeline.timeline import (
     Arrow,
     EventKind,
     LanePoint,
     RecordKey,
     TimelineEvent,
 )
-from syncverify.timeline.unordered import places_of
-from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.run import Run
 
 # Names of events in a word, for boxes that are one tick wide.
 _SHORT: Final[dict[EventKind, str]] = {

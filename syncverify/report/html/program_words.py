@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, assert_never
 
 from syncverify.plain_text import counted
-from syncverify.program.training_program import (
+from syncverify.playing.program.training_program import (
     Action,
     Backward,
     Call,

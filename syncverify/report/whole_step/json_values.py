@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
+from syncverify.faces.whole_step.training import Beside
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.report.simulation import remark, simulation_json
 from syncverify.report.whole_step.shown import ShownPart, shown_part
 from syncverify.report.whole_step.text import change, headline, line_of, said
 from syncverify.scenario.replay_token import encode
-from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
-from syncverify.whole_step.training import Beside
 
 
 def parity_json(parity: Parity) -> dict[str, Any]:

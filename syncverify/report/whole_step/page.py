@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.judge.whole_step.values import Quantity, parameter_of
 from syncverify.report.html.render import rendered
 from syncverify.report.simulation import remark, violation_values
@@ -20,7 +21,6 @@ from syncverify.report.whole_step.text import (
     play_words,
     verdict,
 )
-from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 
 # The smallest difference that has a shade of its own, and the range of shades in percent.
 _FAINT: Final = 0.001

@@ -7,6 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from syncverify.faces.whole_step.data import (
+    AllOnes,
+    EmptyPart,
+    NotFinite,
+    UnequalTokens,
+)
+from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
+from syncverify.faces.whole_step.training import Beside, Variation
 from syncverify.judge.whole_step.causes import CopiesRoundedApart
 from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.rounding import dtype_names
@@ -24,9 +32,6 @@ from syncverify.report.whole_step.shown import (
     some_names,
 )
 from syncverify.scenario.replay_token import encode
-from syncverify.whole_step.data import AllOnes, EmptyPart, NotFinite, UnequalTokens
-from syncverify.whole_step.outcome import FoundMistake, LayoutPlay, Parity
-from syncverify.whole_step.training import Beside, Variation
 
 _SMALLEST_PERCENT, _WHOLE_PERCENTS = 0.001, 0.1
 # Groups of names in the first line of a mistake.

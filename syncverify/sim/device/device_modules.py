@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch.distributed import rpc
 from typing_extensions import override
 
-from syncverify.settings import NCCL_NAMES
+from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device import futures, own_futures
 from syncverify.sim.device.device_functions import (
     ACCELERATOR,

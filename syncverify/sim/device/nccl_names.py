@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 import torch
 import torch.distributed as dist
 
-from syncverify.settings import NCCL_NAMES
+from syncverify.scenario.settings import NCCL_NAMES
 
 _CHOICE: Final = "TORCH_DIST_USE_NCCL2"
 

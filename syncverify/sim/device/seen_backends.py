@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from syncverify.settings import NCCL_NAMES
+from syncverify.scenario.settings import NCCL_NAMES
 
 # Each library moves memory of these devices, unless a program names one for each device.
 _CPU, _CUDA = torch.device("cpu"), torch.device("cuda")

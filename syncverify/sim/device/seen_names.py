@@ -31,7 +31,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
 
-from syncverify.settings import NCCL_NAMES
+from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device.device_functions import Replacement
 from syncverify.sim.device.device_statistics import GPU
 from syncverify.sim.device.seen_backends import SeenBackends

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import RunEndedError
-from syncverify.settings import NCCL_NAMES
+from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device.nccl_names import (
     Promises,
     is_of_nccl,

@@ -38,7 +38,7 @@ from syncverify.trace.source_files import (
 from syncverify.trace.source_lines import NoLine, Origin, shown_path
 from syncverify.trace.stacks import calling_line, outermost_frames
 
-_PARTS: Final = ("syncverify.backends", "syncverify.sim", "syncverify.trace")
+_PARTS: Final = ("syncverify.playing", "syncverify.sim", "syncverify.trace")
 _ROOT: Final = Path(__file__).parents[2]
 _FOLDERS: Final = tuple(
     f"{_ROOT / part.removeprefix('syncverify.')}/" for part in _PARTS

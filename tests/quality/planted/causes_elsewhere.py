@@ -6,11 +6,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.bugbank.bases.placements import local, local_grad
-from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
+from syncverify.subjects.bugbank.bases.placements import local, local_grad
+from syncverify.subjects.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from tests.quality.planted.planted import (
     ACCUMULATE,
     LIVE,

@@ -6,9 +6,9 @@ it, and again where the count changes.
 
 from torch import nn
 
-from syncverify.bugbank.bases.careful import Careful
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.bugbank.bases.careful import Careful
 from tests.quality.planted.planted import (
     ACCUMULATE,
     ONCE,

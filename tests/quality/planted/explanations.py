@@ -7,12 +7,12 @@ from typing import ClassVar
 import torch
 import torch.distributed as dist
 
-from syncverify.bugbank.bases.placements import local, local_grad
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.side_streams import SideStreams
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.placements import local, local_grad
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.side_streams import SideStreams
 from tests.quality.planted.planted import planted, training
 from tests.quality.planted.watching import HearsGradients
 

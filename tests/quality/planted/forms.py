@@ -7,11 +7,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from studies.redteam.wrong.metadata import CallsShardsReplicas, RequiresGrad
-from syncverify.bugbank.bases.main_grads import MainGrads
-from syncverify.bugbank.bases.placements import local
-from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.main_grads import MainGrads
+from syncverify.subjects.bugbank.bases.placements import local
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from tests.quality.planted.planted import VALUE, plant, planted, right, training
 
 FORM = "gradient_has_form_of_parameter"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from syncverify.bugbank.entry import Marked, marking
+from syncverify.subjects.bugbank.entry import Marked, marking
 from tests.quality.planted.planted import LIVE, VALUE, Planted, plant
 
 # A reduction in a hook comes before later hooks of the user.

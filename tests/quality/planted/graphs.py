@@ -9,14 +9,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.bugbank.autograd import (
+from syncverify.subjects.bugbank.autograd import (
     CountsArrivals,
     CountsCallsOfNestedBackwards,
     HoldsFirstGradient,
 )
-from syncverify.bugbank.bases.main_grads import MainGrads
-from syncverify.bugbank.bases.placements import local_grad, reduce_groups
-from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.subjects.bugbank.bases.main_grads import MainGrads
+from syncverify.subjects.bugbank.bases.placements import local_grad, reduce_groups
+from syncverify.subjects.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
 from tests.quality.planted.graph_words import (
     BY_HAND,
     EARLY,

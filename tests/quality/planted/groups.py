@@ -7,19 +7,19 @@ import torch.distributed as dist
 from torch import nn
 
 from studies.redteam.wrong.meshes import OwnGroups
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.placements import (
     BYTES_PER_MB,
     Groups,
     local,
     local_bytes,
     reduce_groups,
 )
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.bugbank.cross_rank import ChecksInTurn, CutsAtItsOwnCap
-from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.cross_rank import ChecksInTurn, CutsAtItsOwnCap
 from tests.quality.planted.planted import MATCH, plant, planted, right, training
 
 GRID = training(

@@ -16,8 +16,8 @@ from studies.redteam.wrong.leftovers import (
     MakesAGroupEachStep,
     RemembersEachStep,
 )
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from tests.quality.planted.planted import plant, planted, right
 from tests.quality.planted.remains import SHOWN, SIX_STEPS
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 
 NUM_NAMES = 64  # so many that no two processes share an order by chance
 

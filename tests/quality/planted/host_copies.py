@@ -8,12 +8,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.bugbank.bases.placements import local, local_grad, reduce_groups
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.memory import ReducesCopy
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.placements import (
+    local,
+    local_grad,
+    reduce_groups,
+)
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.memory import ReducesCopy
 from tests.quality.planted.planted import FILLED, planted, right
 
 TWO_SUMS = Scenario(

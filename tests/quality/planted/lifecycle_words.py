@@ -13,24 +13,24 @@ import torch.distributed as dist
 from torch import nn
 from torch.autograd.graph import get_gradient_edge
 
-from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.placements import local
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
-from syncverify.bugbank.cross_rank import PacksWhatIsUsed
-from syncverify.bugbank.entry import Marked, marking
-from syncverify.bugbank.faults import (
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.bugbank.bases.careful import Careful
+from syncverify.subjects.bugbank.bases.placements import local
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.cross_rank import PacksWhatIsUsed
+from syncverify.subjects.bugbank.entry import Marked, marking
+from syncverify.subjects.bugbank.faults import (
     KeepsCountsOfFailedStep,
 )
-from syncverify.bugbank.lifecycle.storage import (
+from syncverify.subjects.bugbank.lifecycle.storage import (
     ForgetsEarlierMicroBatches,
     TrustsViews,
     TrustsViewsOfMoved,
 )
-from syncverify.bugbank.lifecycle.windows import (
+from syncverify.subjects.bugbank.lifecycle.windows import (
     LeavesTail,
     WaitsForWhatWasLaunched,
 )
-from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.planted import (
     ACCUMULATE,

@@ -18,17 +18,21 @@ from studies.redteam.wrong.values import (
     SkipsZeroSums,
     TurnsNanToZero,
 )
-from syncverify.bugbank.bases.in_wait import ReducesInWait
-from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
-from syncverify.bugbank.bases.placements import local
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.view_buckets import Bucket as ViewBucket
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import HUGE, VAST
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
+from syncverify.subjects.bugbank.bases.main_grads import (
+    AveragedMainGrads,
+    Bucket,
+    MainGrads,
+)
+from syncverify.subjects.bugbank.bases.placements import local
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket as ViewBucket
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from tests.quality.planted.planted import (
     LOCAL,
     VALUE,

@@ -6,10 +6,10 @@ from functools import partial
 import torch
 from torch import nn
 
-from syncverify.bugbank.bases.main_grads import Bucket, MainGrads
-from syncverify.bugbank.bases.placements import local
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.bugbank.bases.main_grads import Bucket, MainGrads
+from syncverify.subjects.bugbank.bases.placements import local
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.planted import Planted, plant
 

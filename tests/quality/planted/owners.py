@@ -7,12 +7,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from syncverify.bugbank.bases.placements import reduce_groups
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.program.modules.named import module_parameters
+from syncverify.playing.program.modules.named import module_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
+from syncverify.subjects.bugbank.bases.placements import reduce_groups
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from tests.quality.planted.planted import VALUE, plant, planted, right, training
 
 TWO_STEPS = training(2, shape=(3,), ranks=3, accumulations=(1, 1))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from syncverify.bugbank.entry import MARK, Entry, Marked, marking
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.entry import MARK, Entry, Marked, marking
 
 Identity = tuple[str, str]
 VALUE = "gradient_equals_reference"

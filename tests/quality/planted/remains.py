@@ -27,11 +27,11 @@ from studies.redteam.wrong.leftovers import (
     WatchesCollections,
 )
 from studies.redteam.wrong.sizes import CapsInElements
-from syncverify.bugbank.bases.main_grads import AveragedMainGrads
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.main_grads import AveragedMainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from tests.quality.planted.planted import (
     UNBIND,
     Planted,

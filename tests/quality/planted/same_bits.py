@@ -7,12 +7,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.bugbank.bases.placements import local, local_grad, reduce_groups
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.program.modules.named import module_parameters
+from syncverify.playing.program.modules.named import module_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.placements import (
+    local,
+    local_grad,
+    reduce_groups,
+)
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from tests.quality.planted.planted import (
     AGREE,
     UNBIND,

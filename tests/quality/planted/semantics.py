@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from tests.quality.planted.planted import VALUE, planted, right, training
 
 

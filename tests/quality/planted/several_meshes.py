@@ -10,13 +10,17 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from syncverify.bugbank.bases.placements import local_grad, reduce_groups, slices
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.entry import Marked
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.other_meshes import on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.placements import (
+    local_grad,
+    reduce_groups,
+    slices,
+)
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.entry import Marked
 from tests.quality.planted.planted import built_in, planted, right
 
 LINE = MeshSpec((4,), ("dp",))

@@ -10,21 +10,21 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from studies.redteam.wrong.meshes import ReducesPerGroup
-from syncverify.bugbank.bases.main_grads import MainGrads
-from syncverify.bugbank.bases.placements import Groups, local, reduce_groups
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.layout import (
-    CountsEachListing,
-    HandsBackInTheOrderOfStorage,
-)
-from syncverify.bugbank.numerics.sums import (
-    AccumulatesInParameterDtype,
-    RedistributesWhatArrives,
-)
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.other_meshes import on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import OWN_MESH, MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.main_grads import MainGrads
+from syncverify.subjects.bugbank.bases.placements import Groups, local, reduce_groups
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.layout import (
+    CountsEachListing,
+    HandsBackInTheOrderOfStorage,
+)
+from syncverify.subjects.bugbank.numerics.sums import (
+    AccumulatesInParameterDtype,
+    RedistributesWhatArrives,
+)
 from tests.quality.planted.planted import (
     EXCLUSIVE,
     LIVE,

@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate
 
-from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from tests.quality.planted.planted import (
     MATCH,
     UNBIND,

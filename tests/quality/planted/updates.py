@@ -14,13 +14,13 @@ from studies.redteam.wrong.training import (
     RestoresParameters,
     SubtractsWhatItHandedOut,
 )
-from syncverify.bugbank.bases.placements import local
-from syncverify.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.bugbank.bases.side_streams import SideStreams
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.placements import local
+from syncverify.subjects.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.subjects.bugbank.bases.side_streams import SideStreams
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from tests.quality.planted.planted import (
     ACCUMULATE,
     EXCLUSIVE,

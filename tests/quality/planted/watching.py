@@ -16,8 +16,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 
 
 class HearsGradients(PlainGrads):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from syncverify.bugbank.catalogue import entries, entry_of
+from syncverify.subjects.bugbank.catalogue import entries, entry_of
 from tests.quality.planted.forms import AssignsLocalPart, Reforms
 from tests.quality.planted.growth import (
     KeepsFewHandles,

@@ -11,17 +11,17 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from syncverify.bugbank.bases.careful import Careful
-from syncverify.bugbank.bases.in_wait import ReducesInWait
-from syncverify.bugbank.bases.placements import local
-from syncverify.bugbank.bases.plain_grads import PlainGrads
-from syncverify.bugbank.bases.view_buckets import Bucket
-from syncverify.program.graphs.shared_storage import INTO_ONE_STORAGE
+from syncverify.playing.program.graphs.shared_storage import INTO_ONE_STORAGE
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.careful import Careful
+from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
+from syncverify.subjects.bugbank.bases.placements import local
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket
 from tests.quality.planted.counts import AnnouncedCount, TellsBoundBucketsAlone
 from tests.quality.planted.lifecycle_words import LearnsFromFirstStep
 from tests.quality.planted.planted import (

@@ -13,7 +13,7 @@ from studies.benchmarks.harness.players import BrokenRunError, judge
 from studies.benchmarks.harness.scenarios import four_ranks, subject
 from studies.benchmarks.measure import Measure, ratio
 from studies.benchmarks.rounds import Rounds, slowest_rank, take_turns
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.subjects.subject import resolve
 from syncverify.trace.run import RankRun, Run
 

@@ -13,8 +13,8 @@ from studies.gpu import traces
 from studies.gpu.real_streams.playing import play_on_streams, verdicts_on_streams
 from studies.gpu.shared_device import drawn
 from studies.stand_ins.idle_streams import IdleEvent, IdleStream
-from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.bugbank.catalogue import entry_of
 from syncverify.subjects.subject import Subject, resolve
 
 CPU = torch.device("cpu")

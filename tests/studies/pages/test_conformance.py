@@ -15,16 +15,16 @@ from studies.pages.conformance_columns import CELLS, COLUMNS, keep, observed_col
 from studies.pages.power import CONTRACTS, VALUES, drawn_search, met
 from studies.pages.soak import Campaign, campaigns, sums
 from studies.searches import SearchRow
-from syncverify.backends.sim import SimBackend
+from syncverify.command.verification.reported_search import run_search
+from syncverify.playing.sim import SimBackend
 from syncverify.progress import SilentProgress
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.replay_token import decode
+from syncverify.scenario.settings import Settings
 from syncverify.search.observation import RATINGS, features_beyond
 from syncverify.search.search import search
-from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
-from syncverify.verification.reported_search import run_search
 from tests.syncverify.search.search_searches import Failing
 from tests.syncverify.search.search_subjects import Naive
 

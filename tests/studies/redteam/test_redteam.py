@@ -4,7 +4,7 @@ import pytest
 
 from studies.redteam.programs import programs
 from studies.redteam.scoring import score_of
-from syncverify.bugbank.catalogue import entries
+from syncverify.subjects.bugbank.catalogue import entries
 
 
 def test_names_are_unique_and_no_entry_of_the_bank_is_played() -> None:

@@ -11,7 +11,7 @@ from studies.timemachine.releases import Releases
 
 SUBJECT = """\
 import torch.distributed as dist
-from syncverify.adapters import HooksAdapter
+from syncverify.subjects.adapters import HooksAdapter
 
 
 class Subject(HooksAdapter):

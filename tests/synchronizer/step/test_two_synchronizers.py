@@ -8,9 +8,9 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
-from syncverify.backends.fake import FakeBackend
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.playing.fake import FakeBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve

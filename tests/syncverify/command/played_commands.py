@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 # The arguments: the act of the first child, and of the second one.
 SCRIPT = """
 import ctypes, fcntl, functools, os, signal, sys, time, warnings
-from syncverify.backends.announcement import announce
+from syncverify.playing.announcement import announce
 from syncverify.command import owner
 from syncverify.command.child import Patience
 from syncverify.command.process_exit import complain, leave_at_once, tell_end
@@ -92,7 +92,7 @@ if second == "bank":  # the command `bank`, with an act in the place of its exec
     from syncverify.__main__ import main
     fake = SimpleNamespace(BankOptions=dict, execute=lambda _options: act(first))
     sys.modules["syncverify.command.bank.execution"] = fake
-    sys.modules["syncverify.verification.reported_search"] = fake  # or the command imports torch for it
+    sys.modules["syncverify.command.verification.reported_search"] = fake  # or the command imports torch for it
     sys.argv[1:] = ["bank"]
     main()
 owner.owned(lambda: act(first), lambda token: act(second), "play {}".format)

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.catalogue import entries, entry_of
-from syncverify.bugbank.entry import Entry
 from syncverify.command.bank.guilt import guilty_lines, shows_guilty_line
 from syncverify.command.bank.play import BankBudget, BankPlayer, Caught, EntryResult
 from syncverify.command.bank.table import line_of, summary, table
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.replay_token import decode
 from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.bugbank.catalogue import entries, entry_of
+from syncverify.subjects.bugbank.entry import Entry
 from syncverify.subjects.subject import Subject
 from syncverify.trace.source_lines import SourceLine
 from tests.programs import one_parameter

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.careful import Careful
 from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.careful import Careful
 from syncverify.subjects.subject import resolve
 
 TWO_RANKS = Scenario(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.reference import reference
 from syncverify.judge.rounding import error_bound, explain_rounded
-from syncverify.program.modules import module_parameters
+from syncverify.playing.program.modules import module_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec

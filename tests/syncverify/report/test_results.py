@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.simulation.simulation import Simulation
-from syncverify.whole_step.outcome import Parity
+from syncverify.faces.simulation.simulation import Simulation
+from syncverify.faces.whole_step.outcome import Parity
 
 REFUSED = Simulation("job.py:step", 2, "cuda", 0, refused="a kernel")
 TEXT = "NOT SIMULATED: job.py:step (2 ranks, simulated cuda): a kernel"

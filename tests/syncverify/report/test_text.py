@@ -16,10 +16,10 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
+from syncverify.search.witness import NoWitness, Witness
 from syncverify.trace.records import Access, Moment
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import SourceLine
-from syncverify.witness.witness import NoWitness, Witness
 from tests.programs import one_parameter
 
 SCENARIO = Scenario(

@@ -5,6 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from syncverify.explain.waits.answers import (
+    Answer,
+    AnsweredWaits,
+    HarmWithout,
+    PlayedSubject,
+)
+from syncverify.explain.waits.exposed_time import Link
 from syncverify.report.waits import (
     bound_lines,
     cells_of,
@@ -15,13 +22,6 @@ from syncverify.report.waits import (
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.sync_points import SyncPoint
-from syncverify.waits.answers import (
-    Answer,
-    AnsweredWaits,
-    HarmWithout,
-    PlayedSubject,
-)
-from syncverify.waits.exposed_time import Link
 
 
 def at(number: int) -> SyncPoint:

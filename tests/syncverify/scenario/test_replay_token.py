@@ -278,7 +278,7 @@ def test_load_refuses_a_file_that_may_not_be_read(
 def test_load_refuses_a_file_that_is_too_long(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("syncverify.bounds.MAX_FILE_BYTES", 100)
+    monkeypatch.setattr("syncverify.scenario.bounds.MAX_FILE_BYTES", 100)
     file = written(tmp_path, "x" * 101)
     assert (
         load_refusal(file) == f"cannot read {file!r}: it has more than 100 characters"

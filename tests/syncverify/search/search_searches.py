@@ -4,13 +4,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.progress import SilentProgress
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.settings import Settings
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.result import SearchResult
 from syncverify.search.search import search
-from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Fault, RankRun, Run
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.choice import open_backend
 from syncverify.errors import UsageError
+from syncverify.playing.choice import open_backend
 from syncverify.processes.calls import Crew, run_here
+from syncverify.scenario.settings import Settings
 from syncverify.search import campaign_file, shards
 from syncverify.search.campaign_file import CampaignFile
 from syncverify.search.result import SearchResult
 from syncverify.search.search import search
 from syncverify.search.sharded_search import campaign_of, explore_in_shards
-from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_searches import Interrupting
 from tests.syncverify.search.search_subjects import Doubles

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from syncverify import verify
+from syncverify.command.verification.verify import CoverageGap, PropertyViolation
 from syncverify.report.bound import Bound
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.schedule import COMPLETE, RANDOM, SAME, ScheduleCoverage
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search import sharded_search, shards, shrinking
-from syncverify.verification.verify import CoverageGap, PropertyViolation
 from tests.syncverify.search.search_searches import Interrupting
 from tests.syncverify.search.search_subjects import Naive, SkipsSecond
 

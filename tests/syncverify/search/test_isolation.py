@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 from hypothesis.statistics import collector
 
-from syncverify import one_play, verify
-from syncverify.one_play import play
-from syncverify.repair import diagnosis
+from syncverify import verify
+from syncverify.command.verification.assertion import assert_right
+from syncverify.explain.repair import diagnosis
+from syncverify.faces import one_play
+from syncverify.faces.one_play import play
 from syncverify.scenario.contract import Capabilities
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
@@ -25,7 +27,6 @@ from syncverify.search.isolation import (
     shuffled_addresses,
     without_local_constants,
 )
-from syncverify.verification.assertion import assert_right
 from tests.programs import one_parameter
 
 # Modes of torch.

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from syncverify import verify
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.command.verification.verify import CoverageGap
 from syncverify.search.line_probe import played_lines
-from syncverify.verification.verify import CoverageGap
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 
 pytestmark = pytest.mark.slow  # beside many other objects of a test run
 

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from syncverify.backends.fake import FakeBackend
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.fake import FakeBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES

@@ -7,17 +7,17 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.catalogue import entry_of
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
+from syncverify.playing.sim import SimBackend
 from syncverify.progress import SilentProgress
+from syncverify.scenario.settings import Settings
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import merged
 from syncverify.search.search import search
-from syncverify.settings import Settings
+from syncverify.subjects.bugbank.catalogue import entry_of
 from syncverify.subjects.subject import Subject, resolve
 from tests.programs import one_parameter
 from tests.syncverify.search.search_subjects import Naive

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.choice import open_backend
 from syncverify.errors import InternalError, SubjectError
+from syncverify.playing.choice import open_backend
 from syncverify.processes import calls
 from syncverify.processes.forked_process import start
 from syncverify.processes.supervised import Supervised
+from syncverify.scenario.settings import Settings
 from syncverify.search.crews import crew_of
 from syncverify.search.result import SearchResult
 from syncverify.search.search import search
 from syncverify.search.sharded_search import explore_in_shards
-from syncverify.settings import Settings
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_searches import Listening
 from tests.syncverify.search.search_subjects import Doubles, Naive

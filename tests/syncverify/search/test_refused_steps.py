@@ -5,11 +5,11 @@ import torch
 import torch.distributed as dist
 
 import syncverify
-from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.plain_text import counted
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hardly_shrunk")]
 PAIRS = Capabilities(refused=frozenset({"ranks=2"}))

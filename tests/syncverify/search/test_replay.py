@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase, InMemoryExampleDatabase
 
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
 from syncverify.judge.violation import Violation
+from syncverify.playing.sim import SimBackend
 from syncverify.progress import SilentProgress
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.replay_token import Reproducer, encode

@@ -12,10 +12,10 @@ from syncverify.errors import InternalError
 from syncverify.progress import SilentProgress
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.settings import Settings
 from syncverify.search.first_violation import first_met
 from syncverify.search.result import SearchResult
 from syncverify.search.search import search
-from syncverify.settings import Settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Fault, RankRun, Run
 from tests.programs import one_parameter

@@ -7,9 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.placements import local_grad
-from syncverify.bugbank.bases.plain_grads import PlainGrads
+from syncverify.playing.sim import SimBackend
 from syncverify.progress import SilentProgress
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import optional_features
@@ -21,6 +19,8 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.needed_features import with_needed_features
 from syncverify.search.shrinking import shrink
+from syncverify.subjects.bugbank.bases.placements import local_grad
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Naive
 

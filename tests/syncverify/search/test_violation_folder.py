@@ -10,8 +10,8 @@ import fakeredis
 import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase
 
-from syncverify import bounds
 from syncverify.errors import UsageError
+from syncverify.scenario import bounds
 from syncverify.search.saved_violations import open_database
 from syncverify.search.violation_folder import ViolationFolder
 

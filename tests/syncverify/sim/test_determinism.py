@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -89,7 +89,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from syncverify.strategies import scenarios
 sys.path.insert(0, {folder!r})
 from test_determinism import transcript
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.subjects.subject import resolve
 
 def digest(seed_, num_examples):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from syncverify.judge.ordering.races import judge_orderings
-from syncverify.settings import NCCL_NAMES
+from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device import nccl_names
 from tests.free_programs import play
 from tests.syncverify.sim.edges import PROGRAMS

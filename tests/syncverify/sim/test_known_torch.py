@@ -15,8 +15,8 @@ from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.testing._internal.distributed import multi_threaded_pg
 from torch.torch_version import TorchVersion
 
-from syncverify.backends.choice import open_backend
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.playing.choice import open_backend
 from syncverify.sim.known_torch import first_fault, require_known_torch
 from syncverify.subjects.subject import resolve
 from tests.warm_python import ROOT, python

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.ordering.races import judge_orderings
+from syncverify.playing.sim import SimBackend
 from syncverify.sim.machine import BACKEND_NAME, SimulatedMachine
 from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.subjects.subject import resolve
@@ -43,7 +43,7 @@ def test_no_machine_outlives_its_run(
             super().__init__(*args, **options)  # type: ignore[arg-type]  # handed on
             machines.append(weakref.ref(self))
 
-    monkeypatch.setattr("syncverify.backends.play.SimulatedMachine", Watched)
+    monkeypatch.setattr("syncverify.playing.play.SimulatedMachine", Watched)
     for _ in range(2):
         assert SimBackend().run(one_parameter(2), resolve(name)).fault is None
     gc.collect()

@@ -9,10 +9,10 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from syncverify import verify
-from syncverify.backends.choice import limits_of, open_backend
+from syncverify.command.verification.verify import PropertyViolation
+from syncverify.playing.choice import limits_of, open_backend
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject
-from syncverify.verification.verify import PropertyViolation
 
 
 class OneBucketEach:

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from syncverify import verify
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.feature_table import WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

@@ -5,16 +5,16 @@ import torch
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
 from syncverify import verify
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
+from syncverify.command.verification.verify import PropertyViolation
 from syncverify.errors import UsageError
 from syncverify.judge.properties import check
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.subject import resolve
-from syncverify.verification.verify import PropertyViolation
 from tests.programs import one_parameter, violations
 
 # The second group is sharded in two halves (HSDP); 3 rows do not divide by 2 or 4.

@@ -8,11 +8,11 @@ import pytest
 from packaging.version import Version
 
 from syncverify import PropertyViolation, verify
-from syncverify.backends.choice import open_backend
-from syncverify.backends.gloo import GlooBackend
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import SubjectError, UsageError
 from syncverify.judge.properties import check
+from syncverify.playing.choice import open_backend
+from syncverify.playing.gloo import GlooBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

@@ -2,10 +2,10 @@
 
 import pytest
 
-from syncverify.backends.packed_subject import pack_subject, unpack_subject
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import SubjectError
 from syncverify.judge.properties import check
+from syncverify.playing.packed_subject import pack_subject, unpack_subject
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.fsdp2 import FullyShardedSubject

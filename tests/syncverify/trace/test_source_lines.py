@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from syncverify.backends import worker
+from syncverify.playing import worker
 from syncverify.processes import thread_signal
 from syncverify.trace.source_files import (
     helpers_of_torch,

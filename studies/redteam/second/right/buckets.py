@@ -10,15 +10,15 @@ from typing_extensions import override
 
 from studies.redteam.bases import Main, Streams, Views
 from studies.redteam.program import right
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
     Groups,
     grad_dtype,
     like,
     local,
     reduce_groups,
 )
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 
 
 @right(

@@ -9,13 +9,13 @@ from typing_extensions import override
 
 from studies.redteam.bases import Main, Plain
 from studies.redteam.program import right
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
     Groups,
     local,
     local_grad,
     reduce_groups,
 )
-from syncverify.scenario.contract import Capabilities
 
 
 @right(since="the order of reductions is that of the list, whatever came first")

@@ -7,12 +7,12 @@ from typing_extensions import override
 
 from studies.redteam.bases import Main, Ordinary, Plain, exchanged
 from studies.redteam.program import right
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
     Groups,
     local_grad,
     reduce_groups,
 )
-from syncverify.scenario.contract import Capabilities
 
 
 @right(since="each chunk passes size - 1 ranks in both halves of the ring")

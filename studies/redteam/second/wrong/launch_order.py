@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from studies.redteam.bases import Main, Plain, Views
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
     grad_dtype,
     like,
     reduce_groups,
 )
-from syncverify.scenario.contract import Capabilities
 
 
 @wrong(

@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from studies.redteam.bases import Main, Ordinary, Plain, Views, exchanged
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
     Groups,
     grad_dtype,
     local,
     reduce_groups,
 )
-from syncverify.scenario.contract import Capabilities
 
 
 @wrong(

@@ -9,12 +9,12 @@ from typing_extensions import override
 
 from studies.redteam.bases import Plain, Streams
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
     local,
     local_grad,
 )
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 
 
 @wrong(

@@ -10,12 +10,12 @@ from typing_extensions import override
 
 from studies.redteam.bases import Main, Plain, Streams
 from studies.redteam.program import wrong
-from syncverify.bugbank.bases.placements import (
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
     Groups,
     local_grad,
     reduce_groups,
 )
-from syncverify.scenario.contract import Capabilities
 
 
 @wrong(

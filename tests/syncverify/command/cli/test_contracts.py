@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from syncverify import verify
+from syncverify.command.verification.verify import PropertyViolation
 from syncverify.judge.violation import Violation
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.verification.verify import PropertyViolation
 
 Call = Callable[..., Any]
 NAIVE = '''
@@ -63,7 +63,8 @@ OBSERVED = ["event=wait_twice", "event=rebind", "use=twice"]
 def naive(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     """Call the command where three features are all that is beyond the contract."""
     monkeypatch.setattr(
-        "syncverify.verification.reported_search.features_beyond", lambda _: OBSERVED
+        "syncverify.command.verification.reported_search.features_beyond",
+        lambda _: OBSERVED,
     )
     Path("naive_subjects.py").write_text(NAIVE)
     return call

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from studies.bank_rows import caught
-from syncverify.bugbank.catalogue import entry_of
 from syncverify.scenario.replay_token import Reproducer, encode
+from syncverify.subjects.bugbank.catalogue import entry_of
 from tests.programs import one_parameter
 
 ROOT = Path(__file__).parents[4]

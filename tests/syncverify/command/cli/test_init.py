@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from syncverify.adapters import LOCAL_MEAN
 from syncverify.command.init import RECIPES
 from syncverify.scenario.contract_file import read_contract
 from syncverify.scenario.feature_table import FEATURES
-from syncverify.settings import RECIPE_NAMES
+from syncverify.scenario.settings import RECIPE_NAMES
+from syncverify.subjects.adapters import LOCAL_MEAN
 from tests.warm_python import python
 
 Call = Callable[..., Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from syncverify.program.modules import module_parameters
-from syncverify.program.modules.layers import forget_layers, provide_layers
+from syncverify.playing.program.modules import module_parameters
+from syncverify.playing.program.modules.layers import forget_layers, provide_layers
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.replay_token import Reproducer, decode, encode, renamed
 from syncverify.scenario.scenario import Scenario

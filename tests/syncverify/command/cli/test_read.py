@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncverify.dumps.writing import dumps_of
+from syncverify.judge.dumps.writing import dumps_of
 from syncverify.scenario.replay_token import Reproducer, encode
 from tests.programs import one_parameter
 from tests.syncverify.judge.properties.handmade_traces import launch

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from studies.bank_rows import caught
-from syncverify.bugbank.catalogue import entries, entry_of
 from syncverify.command.export.execution import reproduction_of, write_and_try
 from syncverify.command.export.script import Reproduction
 from syncverify.command.export.subject_text import subject_text
 from syncverify.errors import UsageError
 from syncverify.scenario.replay_token import decode
+from syncverify.subjects.bugbank.catalogue import entries, entry_of
 from syncverify.subjects.subject import Subject
 from tests.syncverify.command.export.test_script import verdicts
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 from torch import nn
 
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.command.export.execution import refuse_features
 from syncverify.command.export.played import played_with_methods
 from syncverify.command.export.script import Reproduction
@@ -21,6 +20,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.strategies import scenarios
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.subjects.subject import Subject, resolve
 from tests.quality.planted.updates import (
     CallsSteps,

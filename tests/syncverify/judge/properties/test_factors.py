@@ -7,15 +7,19 @@ import pytest
 import torch
 from torch import nn
 
-from syncverify.bugbank.bases.main_grads import AveragedMainGrads, Bucket, MainGrads
-from syncverify.bugbank.numerics.factors import (
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.main_grads import (
+    AveragedMainGrads,
+    Bucket,
+    MainGrads,
+)
+from syncverify.subjects.bugbank.numerics.factors import (
     DividesByElements,
     ReadsHalfOfFactor,
     ScalesInEveryMicroBatch,
 )
-from syncverify.bugbank.numerics.sums import ReducesFirstAxisInBfloat16
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.numerics.sums import ReducesFirstAxisInBfloat16
 from tests.programs import violations
 
 Shapes = tuple[tuple[int, ...], ...]

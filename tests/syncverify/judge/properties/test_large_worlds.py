@@ -7,14 +7,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from syncverify.backends.fake import FakeBackend
-from syncverify.bugbank.bases.main_grads import MainGrads
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
-from syncverify.bugbank.cross_rank import CutsByAllBytes, TakesAxesInTurn
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.playing.fake import FakeBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.bases.main_grads import MainGrads
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.subjects.bugbank.cross_rank import CutsByAllBytes, TakesAxesInTurn
 from syncverify.subjects.subject import resolve
 
 MESH = MeshSpec((64, 64), ("dp", "tp"))

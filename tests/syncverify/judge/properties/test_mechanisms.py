@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from syncverify.bugbank.layout import ShardsWithoutPadding
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.bugbank.layout import ShardsWithoutPadding
 from syncverify.trace.records import (
     CollectiveLaunch,
     Moment,

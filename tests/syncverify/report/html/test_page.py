@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.violation import Violation
+from syncverify.playing.sim import SimBackend
 from syncverify.report.html.contract_table import contract_table
 from syncverify.report.html.page import page_model
 from syncverify.report.html.program_words import program_words
@@ -28,7 +28,7 @@ SCENARIO = Scenario(
     2**20,
 )
 RACE = (
-    "syncverify.bugbank.ordering.streams:NeverForks",
+    "syncverify.subjects.bugbank.ordering.streams:NeverForks",
     "reduce_reads_after_accumulation",
     "reduced_before_accumulated",
 )

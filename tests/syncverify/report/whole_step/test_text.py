@@ -7,6 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from syncverify.faces.simulation.simulation import Simulation
+from syncverify.faces.whole_step.outcome import (
+    FoundMistake,
+    LayoutPlay,
+    Parity,
+    worst_errors,
+)
 from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.causes import (
     LacksSum,
@@ -34,13 +41,6 @@ from syncverify.report.whole_step.page import (
 )
 from syncverify.report.whole_step.shown import some_names
 from syncverify.report.whole_step.text import headline, play_words
-from syncverify.simulation.simulation import Simulation
-from syncverify.whole_step.outcome import (
-    FoundMistake,
-    LayoutPlay,
-    Parity,
-    worst_errors,
-)
 
 GRADIENT, STATE = Quantity.GRADIENT, Quantity.STATE
 NEAR = 1 + 2e-9

@@ -9,10 +9,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.torch_version import TorchVersion
 
-from syncverify.backends.sim import SimBackend
 from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
-from syncverify.settings import NCCL_NAMES
+from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device import nccl_names
 from syncverify.sim.device.nccl_names import Promises, promises_of
 from syncverify.subjects.subject import Subject

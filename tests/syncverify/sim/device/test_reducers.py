@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed._composable.replicate import replicate
 from torch.nn.parallel import DistributedDataParallel
 
+from syncverify.faces.simulation.simulate import simulate
 from syncverify.judge.ordering.races import judge_orderings
-from syncverify.simulation.simulate import simulate
 from tests.free_programs import play
 
 _Future = torch.futures.Future[torch.Tensor]

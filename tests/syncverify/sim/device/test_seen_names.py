@@ -12,11 +12,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from syncverify import verify
-from syncverify.backends.choice import open_backend
-from syncverify.backends.sim import SimBackend
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.playing.choice import open_backend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject import Subject, resolve
 from tests.programs import one_parameter

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from syncverify.simulation.simulate import simulate
+from syncverify.faces.simulation.simulate import simulate
 
 
 def two_streams() -> tuple[torch.cuda.Stream, torch.cuda.Stream]:

@@ -12,9 +12,9 @@ import pytest
 import torch
 from typing_extensions import override
 
-from syncverify.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.sim.process_wide.generators import other_chance, restored_generators
 from syncverify.sim.process_wide.settings import restored_settings
+from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.trace.source_lines import shown_path
 from tests.programs import identities, one_parameter
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from syncverify.backends.sim import SimBackend
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.sim.recording.engine_watch import EngineWatch

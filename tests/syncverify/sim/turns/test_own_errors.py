@@ -13,16 +13,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from syncverify import parity, simulate
-from syncverify.backends.sim import SimBackend
-from syncverify.bugbank.bases.plain_grads import PlainGrads
 from syncverify.errors import InternalError
+from syncverify.faces.scripts.recording import record
+from syncverify.faces.scripts.script import Script
+from syncverify.faces.simulation.program import Device
+from syncverify.faces.simulation.simulation import Simulation
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
-from syncverify.scripts.recording import record
-from syncverify.scripts.script import Script
 from syncverify.sim.device import device_statistics
 from syncverify.sim.device.reached_marks import ReachedMarks
-from syncverify.simulation.program import Device
-from syncverify.simulation.simulation import Simulation
+from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import Subject
 from tests.programs import one_parameter
 

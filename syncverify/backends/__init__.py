@@ -1,1 +1,0 @@
-"""Backends: threads, processes or GPUs on which the ranks of a scenario run."""

@@ -1,0 +1,36 @@
+"""Assert that a scenario that was played is right."""
+
+from __future__ import annotations
+
+from syncverify.faces.one_play import PlayedScenario
+from syncverify.report.text import violation_text
+from syncverify.search.outer_test import is_reported, unexplained
+
+
+@unexplained
+def assert_right(played: PlayedScenario) -> None:
+    """Raise unless all properties hold in a scenario that was played.
+
+    Inside a Hypothesis test the failure that Hypothesis reports has a fix and a witness; those
+    on the way to it have none (`Note [Plays inside a test]`).
+
+    Raises:
+        AssertionError: A property is violated; the message is the diagnosis of each.
+    """
+    __tracebackhide__ = True  # pytest shows the user's lines and the diagnosis
+    if not played.is_right:
+        raise AssertionError(_message(played.diagnosed() if is_reported() else played))
+
+
+def _message(played: PlayedScenario) -> str:
+    first = played.violations[0].violation
+    texts = [
+        violation_text(
+            entry,
+            subject=played.subject,
+            backend=played.backend,
+            contract=played.contract,
+        )
+        for entry in played.violations
+    ]
+    return "\n\n".join([f"{first.property}: {first.summary}", *texts])

@@ -1,0 +1,390 @@
+"""Verify on an open backend: replay saved violations, search for new ones, report both."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+
+from syncverify.errors import UsageError
+from syncverify.explain.repair.diagnosis import all_diagnosed
+from syncverify.playing.announced_counts import with_announced_counts
+from syncverify.playing.choice import (
+    AnyBackend,
+    features_not_played,
+    limits_of,
+)
+from syncverify.playing.torchrun import TorchrunBackend
+from syncverify.processes.calls import run_here
+from syncverify.report.bound import Bound
+from syncverify.report.coverage import CoverageSummary
+from syncverify.report.explored import explored_lines, newer_values_lines
+from syncverify.report.observed import ObservedFeature
+from syncverify.report.played_lines import LineCoverage
+from syncverify.report.report import NotTried, Report
+from syncverify.report.text import violation_text
+from syncverify.scenario.bounds import check_ranks
+from syncverify.scenario.schedule import ScheduleChoice, num_scenarios_by_extent
+from syncverify.scenario.settings import (
+    OBSERVED_SCENARIOS,
+    OBSERVED_SIMPLER,
+    Settings,
+)
+from syncverify.scenario.small_scope import SmallScope
+from syncverify.scenario.space import Space
+from syncverify.search.budget import AFTER_ERRORS
+from syncverify.search.crews import crew_of
+from syncverify.search.exhaustive import exhaustive_settings
+from syncverify.search.isolation import default_torch_state
+from syncverify.search.judge import Backend, Identity
+from syncverify.search.observation import (
+    INTERRUPTED,
+    ObservationPlan,
+    RatedFeature,
+    Rating,
+    features_beyond,
+    observe,
+)
+from syncverify.search.replay import (
+    Replay,
+    replay_saved,
+    shrink_replayed,
+)
+from syncverify.search.result import (
+    SearchResult,
+    merged,
+)
+from syncverify.search.saved_violations import (
+    KeepingProgress,
+    SavedViolations,
+    open_database,
+)
+from syncverify.search.search import search
+from syncverify.search.sharded_search import campaign_of, explore_in_shards
+from syncverify.subjects.subject import Subject
+from syncverify.subjects.subject_options import check_worlds
+
+# Receives a feature, its number from 1, the number of all features, and the rating of the
+# feature: None before it is played.
+Tell = Callable[[str, int, int, Rating | None], None]
+
+
+def _tell_nothing(feature: str, number: int, total: int, rating: Rating | None) -> None:
+    """Show no progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observing:
+    """How much of each feature beyond the contract is observed.
+
+    Attributes:
+        num_scenarios: Number of scenarios of a feature.
+        num_simpler: Number of runs in which the worst scenario may become simpler.
+        tell: Receives each feature before it is played, and again with its rating.
+    """
+
+    num_scenarios: int = OBSERVED_SCENARIOS
+    num_simpler: int = OBSERVED_SIMPLER
+    tell: Tell = _tell_nothing
+
+    def plan(
+        self, max_ranks: int, random_seed: int, deadline: float | None
+    ) -> ObservationPlan:
+        """Return the plan of the observation in one run."""
+        return ObservationPlan(
+            max_ranks=max_ranks,
+            num_scenarios=self.num_scenarios,
+            num_simpler=self.num_simpler,
+            random_seed=random_seed,
+            deadline=deadline,
+        )
+
+
+class ObservationInterrupted(KeyboardInterrupt):  # as its base
+    """An interrupt while features were observed.
+
+    Attributes:
+        report: The report of all that was judged until then.
+    """
+
+    def __init__(self, report: Report) -> None:
+        super().__init__()
+        self.report = replace(report, is_interrupted=True)
+
+
+def with_features(
+    report: Report,
+    subject: Subject,
+    backend: Backend,
+    plan: ObservationPlan,
+    known: Collection[Identity],
+    tell: Tell,
+) -> Report:
+    """Observe the features beyond the contract of a subject.
+
+    Args:
+        report: The report of the search.
+        subject: The synchronizer.
+        backend: Backend that plays the scenarios.
+        plan: Size and seed of the observation.
+        known: Identities of violations of plain training steps.
+        tell: Receives each feature before it is played, and again with its rating.
+
+    Returns:
+        The report, with one entry for each feature that the contract does not promise.
+
+    Raises:
+        ObservationInterrupted: An interrupt; features that it met are not tried.
+    """
+    features = features_beyond(subject.capabilities)
+    observed = list[ObservedFeature]()
+    observations = observe(subject, backend, plan, features, known)
+    try:
+        for number, feature in enumerate(features, start=1):
+            tell(feature, number, len(features), None)
+            observation = next(observations)
+            observed.append(_observed_feature(observation, subject, backend.name))
+            tell(feature, number, len(features), observation.rating)
+    except KeyboardInterrupt:
+        observed += (
+            ObservedFeature(feature, "not tried", reason=INTERRUPTED)
+            for feature in features[len(observed) :]
+        )
+        raise ObservationInterrupted(replace(report, beyond=tuple(observed))) from None
+    return replace(report, beyond=tuple(observed))
+
+
+def _observed_feature(
+    observation: RatedFeature, subject: Subject, backend: str
+) -> ObservedFeature:
+    found = observation.found
+    texts = {}
+    if found is not None:
+        diagnosis = violation_text(
+            found,
+            subject=subject.name,
+            backend=backend,
+            contract=subject.contract_choice,
+        )
+        texts = {
+            "summary": found.violation.summary,
+            "token": found.token,
+            "diagnosis": diagnosis,
+        }
+    return ObservedFeature(
+        observation.feature,
+        observation.rating,
+        dict(observation.counts),
+        observation.reason,
+        **texts,
+    )
+
+
+@default_torch_state()
+def run_search(
+    subject: Subject,
+    backend: AnyBackend,
+    settings: Settings,
+    observing: Observing | None = None,
+) -> Report:
+    """Search on an open backend.
+
+    `observing` says how features beyond the contract are observed; None observes none.
+
+    Returns:
+        The report, with or without violations.
+
+    Raises:
+        UsageError: A setting cannot be used with the subject or the backend.
+        ObservationInterrupted: An interrupt after the search, with its report.
+    """
+    started = time.monotonic()
+    _check_numbers(backend, settings)
+    check_worlds(subject.factory, subject.name, settings.ranks)
+    check_schedules(settings.schedules, backend.name)
+    notes = limits_of(backend.name, subject.capabilities)
+    notes += newer_values_lines(subject.capabilities)
+    subject = _played(with_announced_counts(subject, backend.name, notes), backend)
+    if settings.focus is not None:
+        space = Space(subject.capabilities, settings.ranks)
+        space.require_focus(settings.focus)
+    opened = open_database(settings.database, notes)
+    if settings.exhaustive:
+        settings = exhaustive_settings(settings, subject.capabilities)
+    saved = SavedViolations(opened, subject, backend.name, notes)
+    keeping = KeepingProgress(saved, settings.progress)
+    with campaign_of(subject, settings, saved.tokens) as campaign:
+        if campaign is not None:
+            saved = replace(saved, only=campaign.done.saved_before)
+        replay = replay_saved(saved, backend, keeping, max_ranks=settings.ranks)
+        results = list[SearchResult]()
+        if not (
+            replay.result.stopped
+            or (settings.stop_at_first and replay.result.violations)
+        ):
+            crew = crew_of(settings)
+            in_shards = functools.partial(
+                explore_in_shards,
+                subject,
+                settings,
+                keeping,
+                crew or run_here,
+                campaign,
+            )
+            elsewhere = None if crew is None else in_shards
+            results.append(
+                search(
+                    subject,
+                    backend,
+                    settings=settings,
+                    progress=keeping,
+                    known=replay.shrunk,
+                    elsewhere=elsewhere,
+                )
+            )
+        if replay.num_played:
+            earlier = shrink_replayed(replay, results, subject, backend, keeping)
+            results.insert(0, earlier)
+    result = merged(results)
+    keeping.keep_only({entry.violation.identity for entry in result.violations})
+    report = _report(subject, backend, settings, replay, result)
+    report = replace(report, explored=(*report.explored, *notes))
+    if result.stopped:
+        not_tried = _not_tried(settings.examples, result, subject, observing)
+        return replace(report, not_tried=not_tried)
+    if (
+        observing is None
+        or settings.exhaustive
+        or (settings.stop_at_first and result.violations)
+    ):
+        return report
+    limit = settings.time_limit_seconds
+    deadline = None if limit is None else started + limit
+    observation = observing.plan(settings.ranks, settings.random_seed, deadline)
+    known = {each for entry in result.violations for each in entry.identities}
+    return with_features(
+        report,
+        subject,
+        backend=backend,
+        plan=observation,
+        known=known,
+        tell=observing.tell,
+    )
+
+
+def _played(subject: Subject, backend: AnyBackend) -> Subject:
+    """Return the subject, whose contract leaves out what a backend does not play."""
+    own = subject.capabilities
+    outside = own.outside | features_not_played(backend.name, own)
+    if backend.name != "sim":  # a rank is a process, or a GPU
+        outside |= {"size=many ranks"}
+    return replace(subject, capabilities=replace(own, outside=outside))
+
+
+def _report(
+    subject: Subject,
+    backend: AnyBackend,
+    settings: Settings,
+    replay: Replay,
+    result: SearchResult,
+) -> Report:
+    """Return the report of a search, its violations diagnosed."""
+    own, statistics = subject.capabilities, result.statistics
+    found = all_diagnosed(result.violations, subject, backend, settings.ranks)
+    return Report(
+        subject=subject.name,
+        backend=backend.name,
+        seed=settings.random_seed,
+        examples=result.num_examples,
+        seconds=result.seconds,
+        coverage=result.coverage.table(),
+        # From a list: the search for a fix looks at all objects of the process, and must
+        # not meet a tuple that Python has yet to give its size.
+        violations=tuple(found),
+        schedules=num_scenarios_by_extent(statistics.schedules),
+        explored=tuple(
+            explored_lines(
+                statistics,
+                num_replayed=replay.num_played,
+                num_failing=len(replay.result.violations),
+                promises_overlap=own.overlaps_backward,
+            )
+        ),
+        summary=CoverageSummary.of(result.coverage),
+        contract=own.in_words(),
+        contract_choice=subject.contract_choice,
+        fails_on_wrong=own.fail_on_wrong,
+        lines=LineCoverage.of(statistics.lines),
+        num_refused=statistics.num_refused,
+        most_steps=statistics.most_steps,
+        always_raises=result.stopped == AFTER_ERRORS,
+        campaign=result.campaign,
+        bound=Bound.of(
+            SmallScope.parse(settings.scope),
+            settings.examples,
+            result.num_examples,
+            statistics.schedules,
+            len(found),
+        )
+        if settings.exhaustive
+        else None,
+    )
+
+
+def _not_tried(
+    num_examples: int,
+    result: SearchResult,
+    subject: Subject,
+    observing: Observing | None,
+) -> NotTried | None:
+    """Return what a search left out that ended early; None if nothing."""
+    num_left = max(0, num_examples - result.num_examples)
+    num_beyond = len(features_beyond(subject.capabilities)) if observing else 0
+    if not (num_left or num_beyond):
+        return None
+    return NotTried(num_left, num_examples, num_beyond, result.stopped)
+
+
+def check_schedules(schedules: str, backend: str) -> ScheduleChoice:
+    """Return a choice of schedules that a user wrote and that a backend can play.
+
+    Raises:
+        UsageError: The choice does not exist, or not on this backend.
+    """
+    choice = ScheduleChoice.parse(schedules)
+    if choice.mode in {"all", "pct"} and backend != "sim":
+        raise UsageError(
+            f"schedules {schedules!r} need the sim backend: on {backend}, the machine's own "
+            "timing decides"
+        )
+    return choice
+
+
+def _check_numbers(backend: AnyBackend, settings: Settings) -> None:
+    ranks, jobs = settings.ranks, settings.jobs
+    numbers = {"ranks": ranks, "examples": settings.examples, "jobs": jobs}
+    for name, value in {**numbers, "time limit": settings.time_limit_seconds}.items():
+        if value is not None and not value > 0:
+            raise UsageError(f"expected {name} > 0, got {value}")
+    check_ranks(backend.name, ranks)
+    if settings.cluster is not None and jobs > 1:
+        raise UsageError(
+            f"expected jobs or a cluster, got {jobs} jobs and {settings.cluster!r}: "
+            "workers of this machine are local:N"
+        )
+    if isinstance(backend, TorchrunBackend):
+        if settings.cluster is not None:
+            raise UsageError(
+                f"expected no cluster, got {settings.cluster!r}: torchrun's processes are the "
+                "ranks of one search"
+            )
+        if ranks > backend.world_size:
+            raise UsageError(
+                f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
+            )
+        if jobs > 1:
+            raise UsageError(
+                f"expected jobs of 1, got {jobs}: torchrun's processes are the ranks of "
+                "one search"
+            )

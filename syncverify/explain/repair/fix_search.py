@@ -1,0 +1,153 @@
+"""Look for a fix: change the subject's source, and play the scenario with each change.
+
+Note [A fix was played]
+    A change counts if the scenario then holds every property, and if three things are true of
+    other scenarios:
+
+    - they hold the property that the change mends, and those that depend on it;
+    - they show no violation that they do not show without the change;
+    - they cost no more (Note [A fix costs no more]).
+
+    The others have several ranks, buckets, steps and micro-batches. So a fix is right as far as
+    it was played; it need not be the fix that the author would make. A change that leaves all
+    costs as they were ends the search. Without one, the change counts that launches the most
+    before backward ends, and of equals the shortest.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from syncverify.explain.repair.game import Game
+from syncverify.explain.repair.missing_calls import missing_calls
+from syncverify.explain.repair.missing_orders import candidates
+from syncverify.explain.repair.mutations import Names, mutations
+from syncverify.explain.repair.set_back import set_back
+from syncverify.explain.repair.slow_runs import ENDED_FROM_OUTSIDE
+from syncverify.explain.repair.source_edit import Edit, Source
+from syncverify.explain.repair.unasked_state import unasked_state
+from syncverify.judge.cause import is_exception
+from syncverify.playing.sim import SimBackend
+from syncverify.search.fix import Fix
+from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.subject import Subject
+
+_MAX_PLAYED: Final = 200  # changes to play for one violation
+_MAX_AFTER_FIRST: Final = 40  # changes to play in the hope of one that changes no cost
+_NUM_NEAR: Final = 2  # functions of the violation, which come before forgotten lines
+_MAX_SLOW_RUNS: Final = 1  # a change may make a program hang
+
+
+def find_fix(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> Fix | None:
+    """Return a change of the subject's source that mends a violation; None if none is known."""
+    if found.violation.cause in ENDED_FROM_OUTSIDE:
+        return None
+    game = Game(found, subject, backend)
+    if not game.shows_violation():
+        return None
+    search = _Search(game)
+    if fix := search.among(_orders(game)):
+        return fix
+    # A flag or a step number may be meant to stay, and the code that reads the number be wrong.
+    is_surely_left = all(each.is_grown for each in found.left_over)
+    if is_surely_left and not search.accepted and (fix := _set_back(game)):
+        return fix
+    return search.among(_changes(game)) or search.best() or _set_back(game)
+
+
+@dataclass(slots=True)
+class _Search:
+    """Plays changes, a bounded number of them.
+
+    Attributes:
+        game: The plays.
+        num_left: Number of changes that may be played from now on.
+        accepted: Fixes that change some cost, each with its early bytes and minus its length.
+    """
+
+    game: Game
+    num_left: int = _MAX_PLAYED
+    accepted: list[tuple[tuple[float, int], Fix]] = field(default_factory=list)
+
+    def among(self, edits: Iterable[Edit]) -> Fix | None:
+        """Return the first change that mends and leaves all costs; note those that mend."""
+        game = self.game
+        for edit in edits:
+            if self.num_left <= 0 or game.num_slow_runs > _MAX_SLOW_RUNS:
+                break
+            self.num_left -= 1
+            if _silences(edit, game):
+                continue
+            if not (game.mends(edit) and game.is_harmless(edit)):
+                continue
+            verdict = game.cost_of(edit)
+            if verdict.regression is not None or not game.is_confirmed(edit):
+                continue
+            if verdict.is_unchanged:
+                return game.fix(edit)
+            rank = (verdict.early_bytes, -sum(map(len, edit.lines)))
+            self.accepted.append((rank, game.fix(edit)))
+            self.num_left = min(self.num_left, _MAX_AFTER_FIRST)
+        return None
+
+    def best(self) -> Fix | None:
+        """Return the fix that launches the most before backward ends, the shortest of equals."""
+        if not self.accepted:
+            return None
+        return max(self.accepted, key=lambda each: each[0])[1]
+
+
+def _silences(edit: Edit, game: Game) -> bool:
+    """Tell whether a change only keeps a line from raising."""
+    if not edit.num_lines or not is_exception(game.found.violation.cause):
+        return False
+    # Without the line there is no error, and no effect of the line either.
+    is_removal = edit.lines in {(), ("pass",)}
+    before, after = (
+        [line.strip().replace("not ", "") for line in lines]
+        for lines in (game.removed(edit), edit.lines)
+    )
+    return is_removal or before == after
+
+
+def _set_back(game: Game) -> Fix | None:
+    """Return a change that sets back what a step left over, if there is one that mends."""
+    for source in _sources(game.functions()):
+        for edit in set_back(source, game.found.left_over):
+            if (
+                game.mends(edit)
+                and game.is_harmless(edit)
+                and game.costs_no_more_where_right(edit)
+                and game.is_confirmed(edit)
+            ):
+                return replace(game.fix(edit), sets_back=True)
+    return None
+
+
+def _sources(functions: Iterable[tuple[Source, ast.FunctionDef]]) -> list[Source]:
+    return [*{source.path: source for source, _ in functions}.values()]
+
+
+def _orders(game: Game) -> Iterator[Edit]:
+    if game.found.violation.evidence.unordered is not None:
+        for disorder in game.disorders():
+            yield from candidates(disorder, game.first_line_of, game.look)
+
+
+def _changes(game: Game) -> Iterator[Edit]:
+    # A change of what a subject is given, such as a cap, only avoids a mistake.
+    functions = [*game.functions()]
+    names = Names.of(source.tree for source, _ in functions)
+    for source, function in functions:
+        yield from unasked_state(source, function)
+    for source, function in functions[:_NUM_NEAR]:
+        yield from mutations(source, function, names)
+    for source in _sources(functions):
+        yield from missing_calls(source)
+    for source, function in functions[_NUM_NEAR:]:
+        yield from mutations(source, function, names)

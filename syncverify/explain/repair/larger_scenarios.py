@@ -1,0 +1,237 @@
+"""Larger scenarios of a violation, which show more than its smallest scenario does.
+
+Note [The smallest scenario with a witness]
+    A scenario is shrunk as long as the violation stays. For a race that may be too small: on
+    one rank a collective returns what it took in, so no order of it shows. Then scenarios
+    that are a little larger are played, the smallest first. The first one that shows the same
+    violation with a wrong gradient counts.
+
+Note [Numbers that differ]
+    With two ranks, two micro-batches and two parameters, half of the right gradient tells
+    nothing about what divided it. Where several mistakes give the value in the smallest
+    scenario, a few larger ones are played, in which the numbers of ranks, of micro-batches, of
+    elements and of parameters differ. The one with the fewest readings is shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from syncverify.errors import ScenarioFormatError
+from syncverify.explain.witness.witness_search import OF_GRADIENTS, find_witness
+from syncverify.playing.program.modules.named import require_own_parameters
+from syncverify.playing.sim import SimBackend
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.features import features_outside
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Judge
+from syncverify.search.witness import NoWitness, Witness
+from syncverify.subjects.subject import Subject
+
+# Changes fields of a scenario; returns their values.
+_Change = Callable[[Scenario], dict[str, Any]]
+_MAX_FOR_WITNESS: Final = 4
+_MAX_FOR_READINGS: Final = 12
+_RANKS: Final = 3
+_ELEMENTS: Final = 5
+_LONE: Final = (
+    "on one rank a collective returns what it took in, and no larger scenario that was "
+    "played for it gave a witness"
+)
+
+
+def with_witness(
+    entry: FoundViolation, subject: Subject, backend: SimBackend
+) -> FoundViolation:
+    """Return a violation with its witness, if need be in a larger scenario.
+
+    See Note [The smallest scenario with a witness]. A gradient that is wrong in every order of
+    a larger scenario may be of another defect. It is a witness where a wrong gradient is a
+    consequence of the violation: the search met it only together with the violation.
+    """
+    own = _witnessed(entry, subject, backend)
+    if not isinstance(own.witness, NoWitness):
+        return own
+    wrong = {judge.__name__ for judge in OF_GRADIENTS}
+    harms = {
+        (each.property, each.cause)
+        for each in entry.related
+        if each.is_consequence and each.property in wrong
+    }
+    larger = itertools.islice(
+        larger_scenarios(entry.scenario, subject.capabilities), _MAX_FOR_WITNESS
+    )
+    for each in _shown_in(larger, DEFAULT_SCHEDULE, entry, subject, backend):
+        shown = _witnessed(each, subject, backend)
+        witness = shown.witness
+        if isinstance(witness, Witness) and (
+            witness.inverted is not None or witness.identity in harms
+        ):
+            return shown
+    if harms:
+        return replace(own, witness=replace(own.witness, is_elsewhere=True))
+    if entry.scenario.mesh.num_ranks > 1:
+        return own
+    reasons = (*own.witness.reasons, _LONE)
+    return replace(own, witness=replace(own.witness, reasons=reasons))
+
+
+def _witnessed(
+    entry: FoundViolation, subject: Subject, backend: SimBackend
+) -> FoundViolation:
+    played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
+    return replace(entry, witness=find_witness(*played))
+
+
+def with_fewer_readings(
+    entry: FoundViolation, subject: Subject, backend: SimBackend, max_ranks: int
+) -> FoundViolation:
+    """Return a violation in a scenario that leaves the fewest readings of its value.
+
+    See Note [Numbers that differ].
+    """
+    best, fewest = entry, len(entry.violation.evidence.readings)
+    if not fewest or entry.not_shrunk:
+        return entry
+    larger = itertools.islice(
+        telling_scenarios(entry.scenario, subject.capabilities, max_ranks),
+        _MAX_FOR_READINGS,
+    )
+    for each in _shown_in(larger, entry.schedule, entry, subject, backend):
+        count = len(each.violation.evidence.readings)
+        if count < fewest:
+            best, fewest = each, count
+        if not fewest:
+            break
+    return best
+
+
+def _shown_in(
+    scenarios: Iterable[Scenario],
+    schedule: Schedule,
+    entry: FoundViolation,
+    subject: Subject,
+    backend: SimBackend,
+) -> Iterator[FoundViolation]:
+    """Yield a violation as it shows in other scenarios."""
+    judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
+    for scenario in scenarios:
+        judged = judge.judge_schedule(scenario, schedule)
+        same = judged.violations.get(entry.violation.identity)
+        if same is not None:
+            yield replace(same, related=entry.related, is_smallest=entry.is_smallest)
+
+
+def larger_scenarios(
+    scenario: Scenario, capabilities: Capabilities
+) -> Iterator[Scenario]:
+    """Yield scenarios within a contract that have a little more, the smallest first.
+
+    The order: a second rank; then, on several ranks, more elements, a second parameter, more
+    micro-batches, a second step; then two of these.
+    """
+    more = (_more_elements, _second_parameter, _more_micro_batches, _second_step)
+    ways = ((_second_rank, *chosen) for chosen in _some_of(more, (0, 1, 2)))
+    yield from _changed(scenario, capabilities, ways)
+
+
+def with_one_parameter_more(
+    scenario: Scenario, capabilities: Capabilities
+) -> Iterator[Scenario]:
+    """Yield the scenario with one more parameter, if it is within the contract."""
+    yield from _changed(scenario, capabilities, [(_second_parameter,)])
+
+
+def telling_scenarios(
+    scenario: Scenario, capabilities: Capabilities, max_ranks: int
+) -> Iterator[Scenario]:
+    """Yield scenarios within a contract whose numbers differ more, the smallest first.
+
+    The order: another number of ranks, of elements, of micro-batches; then two of these, then all.
+    """
+    changes = (_three_ranks, _five_elements, _more_micro_batches)
+    ways = _some_of(changes, (1, 2, 3)) if scenario.module == PLAIN else ()
+    for larger in _changed(scenario, capabilities, ways):
+        if larger.mesh.num_ranks <= max_ranks:
+            yield larger
+
+
+def _some_of(
+    changes: Sequence[_Change], counts: Iterable[int]
+) -> Iterator[tuple[_Change, ...]]:
+    for count in counts:
+        yield from itertools.combinations(changes, count)
+
+
+def _changed(
+    scenario: Scenario, capabilities: Capabilities, ways: Iterable[Sequence[_Change]]
+) -> Iterator[Scenario]:
+    """Yield a scenario changed in each way, each new scenario of the contract once."""
+    seen = {scenario}
+    for changes in ways:
+        larger = scenario
+        with contextlib.suppress(ScenarioFormatError):
+            for change in changes:
+                larger = replace(larger, **change(larger))
+            if larger.module != PLAIN:
+                require_own_parameters(larger)
+            if larger not in seen and not features_outside(larger, capabilities):
+                seen.add(larger)
+                yield larger
+
+
+def _second_rank(scenario: Scenario) -> dict[str, Any]:
+    mesh = scenario.mesh
+    if mesh.num_ranks > 1:
+        return {}
+    return {"mesh": replace(mesh, shape=(2, *mesh.shape[1:]))}
+
+
+def _more_elements(scenario: Scenario) -> dict[str, Any]:
+    larger = tuple(
+        replace(
+            spec, global_shape=tuple(2 * size for size in spec.global_shape) or (2,)
+        )
+        for spec in scenario.parameters
+    )
+    return {"parameters": larger}
+
+
+def _second_parameter(scenario: Scenario) -> dict[str, Any]:
+    names = {spec.name for spec in scenario.parameters}
+    name = next(f"p{n}" for n in itertools.count() if f"p{n}" not in names)
+    copy = replace(scenario.parameters[-1], name=name)
+    return {"parameters": (*scenario.parameters, copy)}
+
+
+def _more_micro_batches(scenario: Scenario) -> dict[str, Any]:
+    return {"accumulations": tuple(count + 1 for count in scenario.accumulations)}
+
+
+def _second_step(scenario: Scenario) -> dict[str, Any]:
+    counts, events = scenario.accumulations, scenario.events
+    return {
+        "accumulations": (*counts, counts[-1]),
+        "events": (*events, PLAIN) if events else (),
+    }
+
+
+def _three_ranks(scenario: Scenario) -> dict[str, Any]:
+    mesh = scenario.mesh
+    shape = tuple(_RANKS if size == 2 else size for size in mesh.shape)
+    return {"mesh": replace(mesh, shape=shape)}
+
+
+def _five_elements(scenario: Scenario) -> dict[str, Any]:
+    larger = tuple(
+        replace(spec, global_shape=(_ELEMENTS, *spec.global_shape[1:]))
+        for spec in scenario.parameters
+    )
+    return {"parameters": larger}

@@ -1,0 +1,207 @@
+"""Values that a step leaves in a subject, and that make the next step wrong.
+
+Note [Left over]
+    A counter that is not set back shows as a wrong gradient, as an error or as a race, one step
+    later. The scenario is played again, and what the subject holds where each step begins is
+    compared with what it held where step 0 began. Much may differ and be right: a step number,
+    a cache. So the scenario is played with the differences set back on all ranks, as each step
+    begins. A difference is reported if setting back all others leaves the violation. If setting
+    back mends nothing, nothing is reported. A step that is wrong by itself stays wrong, and so
+    does step 0.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from typing_extensions import override
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.explain.repair.slow_runs import SLOW
+from syncverify.judge.consequences import consequences_of
+from syncverify.judge.properties import check
+from syncverify.playing.sim import SimBackend
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.left_over_value import LeftOver
+from syncverify.search.plain_state import NOT_SET, Spot, state_of
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.subjects.subject import Subject, same_signature
+from syncverify.subjects.subject_api import Synchronizer
+from syncverify.trace.records import Moment
+from syncverify.trace.run import Run
+
+_NUM_SHOWN: Final = 3
+_MAX_SLOW: Final = 1  # a value that is set back may make a program hang
+_MAX_PATTERNS: Final = 8  # of paths to set back
+_OF_CHANCE: Final = "subject_is_deterministic"
+
+
+def left_over(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> tuple[LeftOver, ...]:
+    """Return up to three values that make a later step wrong; see Note [Left over]."""
+    violation, scenario = found.violation, found.scenario
+    is_played = scenario.num_steps > 1 and scenario.synchronizers == "one"
+    is_repeatable = violation.cause not in SLOW and violation.property != _OF_CHANCE
+    if not (is_played and is_repeatable) or violation.evidence.step == 0:
+        return ()
+    plays = _Plays(found, subject, backend)
+    rank = min(violation.ranks, default=0)
+    differing = plays.differing(rank)
+    patterns = [*dict.fromkeys(each.pattern for each in differing)][:_MAX_PATTERNS]
+    chosen = plays.needed(patterns)
+    firsts = {each.pattern: each for each in reversed(differing)}
+    shown = dict.fromkeys(
+        [*(firsts[each] for each in chosen), *differing],
+    )
+    return tuple(each for each in shown if each.pattern in chosen)[:_NUM_SHOWN]
+
+
+@dataclass(slots=True)
+class _Plays:
+    """Plays of one violation's scenario, as it is and with values set back."""
+
+    found: FoundViolation
+    subject: Subject
+    backend: SimBackend
+    _before: set[tuple[str, str]] = field(default_factory=set)
+    _num_slow: int = 0
+
+    def differing(self, rank: int) -> list[LeftOver]:
+        """Return what differs on a rank where the wrong step begins, counted values first."""
+        run, watches = self._played(())
+        self._before = self._identities(run)
+        by_step = watches[rank].differing
+        if not by_step or self.found.violation.identity not in self._before:
+            return []
+        step = self.found.violation.evidence.step
+        return by_step.get(max(by_step) if step is None else step, [])
+
+    def needed(self, patterns: list[str]) -> list[str]:
+        """Return patterns of paths that mend the violation if they are set back, none in vain."""
+        if not patterns:
+            return []
+        if not self._is_mended(patterns):
+            alone = ([each] for each in patterns if len(patterns) > 1)
+            return next((each for each in alone if self._is_mended(each)), [])
+        chosen = patterns
+        for each in reversed(patterns):
+            fewer = [other for other in chosen if other != each]
+            if fewer and self._is_mended(fewer):
+                chosen = fewer
+        return chosen
+
+    def _is_mended(self, patterns: Collection[str]) -> bool:
+        if self._num_slow > _MAX_SLOW:
+            return False
+        try:
+            run, _ = self._played(patterns)
+        except EnvironmentNotSupportedError:  # as no run with the right values is
+            return False
+        if run.fault is not None:
+            self._num_slow += run.fault.kind in SLOW
+        after, mended = self._identities(run), self.found.violation.property
+        depending = {mended, *consequences_of(mended)}
+        return after <= self._before and not depending & dict(after).keys()
+
+    def _identities(self, run: Run) -> set[tuple[str, str]]:
+        found = check(self.found.scenario, run, self.subject.capabilities)
+        return {violation.identity for violation in found}
+
+    def _played(self, patterns: Collection[str]) -> tuple[Run, list[_Watch]]:
+        scenario = self.found.scenario
+        made: dict[int, Synchronizer] = {}
+        watches = [
+            _Watch(made, patterns, scenario.num_steps)
+            for _ in range(scenario.mesh.num_ranks)
+        ]
+        run = self.backend.run(
+            scenario, _noting(self.subject, made), self.found.schedule, watches
+        )
+        return run, watches
+
+
+def _noting(subject: Subject, made: dict[int, Synchronizer]) -> Subject:
+    """Return the subject with a factory that notes what it makes, by thread."""
+
+    @same_signature(subject.factory)
+    def make(*given: Any) -> Synchronizer:
+        synchronizer = subject.factory(*given)
+        made[threading.get_ident()] = synchronizer
+        return synchronizer
+
+    return replace(subject, factory=make)
+
+
+class _Watch(RankRecorder):
+    """Looks at the synchronizer of its rank as each step begins, and sets it back.
+
+    Args:
+        made: The synchronizers, by thread.
+        patterns: Patterns of the paths that are set back.
+        num_steps: Number of steps; after the last one nothing may keep a synchronizer.
+
+    Attributes:
+        differing: Values that differ from those at the beginning of step 0, by step.
+    """
+
+    def __init__(
+        self,
+        made: dict[int, Synchronizer],
+        patterns: Collection[str],
+        num_steps: int,
+    ) -> None:
+        super().__init__()
+        self.differing: dict[int, list[LeftOver]] = {}
+        self._made = made
+        self._patterns = patterns
+        self._num_steps = num_steps
+        self._first: dict[str, Spot] = {}
+
+    @override
+    def enter(self, moment: Moment) -> None:
+        super().enter(moment)
+        if moment.phase == "unbind" and moment.step == self._num_steps - 1:
+            self._let_go()
+        owner = self._made.get(threading.get_ident())
+        if owner is None or moment.phase != "backward" or moment.micro_batch != 0:
+            return
+        names = {id(each): name for name, each in self._parameters.items()}
+        spots = state_of(owner, names)
+        if moment.step == 0:
+            self._first = spots
+        elif moment.step is not None:
+            self._compare(spots, moment.step)
+
+    @override
+    def finish(self) -> None:
+        super().finish()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._first = {}
+        self._made.pop(threading.get_ident(), None)
+
+    def _compare(self, spots: dict[str, Spot], step: int) -> None:
+        new, counted = list[LeftOver](), set[LeftOver]()
+        for path, spot in spots.items():
+            before = self._first.get(path)
+            if not _differs(spot, before):
+                continue
+            shown = NOT_SET if before is None else before.shown
+            each = LeftOver(spot.parts, shown, spot.shown, step)
+            new.append(each)
+            if spot.is_counted:
+                counted.add(each)
+            if each.pattern in self._patterns:
+                spot.set_to(before)
+        self.differing[step] = sorted(new, key=lambda each: each not in counted)
+
+
+def _differs(spot: Spot, before: Spot | None) -> bool:
+    if before is None:
+        return spot.parts[-1].kind == "attribute" and not spot.is_empty
+    return spot.shown != before.shown

@@ -1,0 +1,241 @@
+"""Candidates for a missing order: waits in the user's names, and where to put them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from syncverify.explain.repair.scope import NOTE, Name, Scope
+from syncverify.explain.repair.source_edit import Edit, source_of
+from syncverify.judge.ordering.missing_waits import (
+    BeforeReturn,
+    Edge,
+    RecordStream,
+    WaitForStream,
+    WaitForWork,
+)
+from syncverify.judge.ordering.races import Race
+from syncverify.judge.ordering.remedies import Disorder
+from syncverify.trace.records import DEFAULT_STREAM, HOST, MemoryUse
+from syncverify.trace.source_lines import NoLine, Origin, SourceLine, lines_among
+
+Look = Callable[[Edit], Scope]
+_CURRENT = "torch.cuda.current_stream()"
+_DEFAULT = "torch.cuda.default_stream()"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderPlace:
+    """A statement of the subject, before or after which lines are added.
+
+    Attributes:
+        node: The statement.
+        is_before: Whether the lines come before the statement.
+    """
+
+    path: str
+    node: ast.stmt
+    is_before: bool
+
+    def edit(self, *lines: str) -> Edit:
+        """Return the insertion of lines."""
+        make = Edit.before if self.is_before else Edit.after
+        return make(self.path, self.node, *lines)
+
+
+def candidates(
+    disorder: Disorder, phases: Callable[[str], SourceLine | None], look: Look
+) -> Iterator[Edit]:
+    """Yield changes that may order the work of a disorder, the likeliest first.
+
+    Args:
+        disorder: The missing order.
+        phases: Returns the first line of the subject's method of a name.
+        look: Plays the scenario with an added line, and returns the names in scope there.
+    """
+    edges = disorder.remedy.edges if disorder.remedy else ()
+    scopes: dict[Edit, Scope] = {}
+    # A training loop may run on a stream of its own, so the default one is named last.
+    for names_default in (False, True):
+        for edge in edges:
+            for place in _places(edge, disorder, phases):
+                note = place.edit(NOTE)
+                if note not in scopes:
+                    scopes[note] = look(note)
+                for lines in _waits(_as_noted(edge, note), scopes[note]):
+                    if names_default == (_DEFAULT in "".join(lines)):
+                        yield from _outside_of_loops(place, lines)
+                        yield place.edit(*lines)
+            if isinstance(edge, WaitForWork) and not names_default:
+                yield from _kept_handles(edge)
+
+
+def _outside_of_loops(place: OrderPlace, lines: Sequence[str]) -> Iterator[Edit]:
+    """Yield the insertion before the outermost loop around a place that binds no name of it."""
+    source, moved = source_of(place.path), place
+    named = _names_in(ast.parse("\n".join(lines)), ast.Load)
+    around = source.loops_around(place.node) if source and place.is_before else []
+    for loop in around:
+        if named & _names_in(loop, ast.Store):
+            break
+        moved = replace(place, node=loop)
+    if moved is not place:
+        yield moved.edit(*lines)
+
+
+def _names_in(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
+    return {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, context)
+    }
+
+
+def _as_noted(edge: Edge, note: Edit) -> Edge:
+    """Return an edge with the line of its launch where the file has one line more."""
+    if not (isinstance(edge, WaitForWork) and isinstance(edge.launched_at, SourceLine)):
+        return edge
+    line = edge.launched_at
+    if line.file != note.path or line.number < note.first:
+        return edge
+    moved = line._replace(number=line.number + len(note.lines))
+    return replace(edge, launched_at=moved)
+
+
+def statement(origin: Origin) -> tuple[str, ast.stmt] | None:
+    """Return file and statement of a line; None where no line of the subject is known."""
+    if isinstance(origin, NoLine):
+        return None
+    source = source_of(origin.file)
+    node = source.statement_at(origin.number) if source else None
+    return (origin.file, node) if node is not None else None
+
+
+def ends(line: SourceLine) -> Iterator[OrderPlace]:
+    """Yield the end of the function that has a line: before its last `return`, or after its body."""
+    source = source_of(line.file)
+    function = source.function_at(line.number) if source else None
+    if function is not None:
+        last = function.body[-1]
+        is_return = isinstance(last, ast.Return)
+        yield OrderPlace(line.file, last, is_before=is_return)
+
+
+def _places(
+    edge: Edge, disorder: Disorder, phases: Callable[[str], SourceLine | None]
+) -> Iterator[OrderPlace]:
+    """Yield places for a wait: where the edge was tried, then the lines that led there."""
+    found = disorder.found[0]
+    second = _frames(found.second) if isinstance(found, Race) else ()
+    first = _frames(found.first if isinstance(found, Race) else found.use)
+    point = getattr(edge, "point", None)
+    if isinstance(point, BeforeReturn) and (line := phases(point.phase)):
+        yield from ends(line)
+    if isinstance(edge, RecordStream):
+        yield from _at([edge.used_at], is_before=False)
+    yield from _at(second, is_before=True)
+    yield from _at(first, is_before=False)
+    for line in first[:1]:
+        yield from ends(line)
+    for line in filter(None, map(phases, ("wait", "zero_grad"))):
+        yield from ends(line)
+
+
+def _frames(use: MemoryUse) -> tuple[SourceLine, ...]:
+    return lines_among((use.source, *use.callers))
+
+
+def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[OrderPlace]:
+    for line in lines:
+        found = statement(line)
+        if found is None:
+            continue
+        path, node = found
+        yield OrderPlace(path, node, is_before=is_before)
+        source = source_of(path)
+        # Outside of `with torch.cuda.stream(...)`, another stream is the current one.
+        if source is not None:
+            for block in source.contexts_around(node):
+                yield OrderPlace(path, block, is_before=is_before)
+
+
+def _waits(edge: Edge, scope: Scope) -> Iterator[tuple[str, ...]]:
+    """Yield a wait in the names of a scope."""
+    match edge:
+        case WaitForStream(waiting=waiting, awaited=awaited):
+            for other in _names(awaited, scope):
+                if waiting == HOST:
+                    yield _in_loop(other, f"{other.text}.synchronize()")
+                    continue
+                for own in _names(waiting, scope):
+                    if not (own.loop and other.loop) and own != other:
+                        text = f"{own.text}.wait_stream({other.text})"
+                        yield _in_loop(own if own.loop else other, text)
+        case WaitForWork(waiting=waiting, launched_at=line):
+            for work in scope.works.get(line, ()):
+                yield from _work_waits(work, waiting, scope)
+        case RecordStream(stream=stream):
+            for tensor in scope.tensors:
+                for user in _names(stream, scope):
+                    if not user.loop:
+                        yield _in_loop(
+                            tensor, f"{tensor.text}.record_stream({user.text})"
+                        )
+
+
+def _work_waits(work: Name, waiting: str, scope: Scope) -> Iterator[tuple[str, ...]]:
+    text = f"{work.text}.wait()"
+    if scope.current in ({waiting}, {HOST}) or waiting == HOST:
+        yield _in_loop(work, text)
+        return
+    for stream in _names(waiting, scope):
+        if not stream.loop:
+            guarded = [f"with torch.cuda.stream({stream.text}):", f"    {text}"]
+            yield _in_loop(work, *guarded)
+
+
+def _names(stream: str, scope: Scope) -> Iterator[Name]:
+    if scope.current == {stream}:
+        yield Name(_CURRENT)
+    if stream == DEFAULT_STREAM:
+        yield Name(_DEFAULT)
+    yield from scope.streams.get(stream, ())
+
+
+def _in_loop(name: Name, *lines: str) -> tuple[str, ...]:
+    if name.is_optional:
+        lines = (
+            f"if {name.text} is not None:",
+            *(f"    {line}" for line in lines),
+        )
+    if not name.loop:
+        return lines
+    return (f"{name.loop}:", *(f"    {line}" for line in lines))
+
+
+def _kept_handles(edge: WaitForWork) -> Iterator[Edit]:
+    """Wait in the line that launches, where the handle is dropped."""
+    found = statement(edge.launched_at)
+    if found is None:
+        return
+    path, node = found
+    match node:
+        case ast.Expr(value=ast.Call()):
+            call = ast.unparse(node.value)
+            yield Edit.instead(path, node, f"{call}.wait()")
+        case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
+            yield Edit.after(path, node, f"{ast.unparse(target)}.wait()")
+        case _:
+            yield from _waited_in_place(path, node)
+
+
+def _waited_in_place(path: str, statement: ast.stmt) -> Iterator[Edit]:
+    """Wait for each asynchronous call inside of a statement, such as a comprehension."""
+    source = source_of(path)
+    if source is None:
+        return
+    for node in ast.walk(statement):
+        match node:
+            case ast.Call(keywords=keywords) if "async_op" in {k.arg for k in keywords}:
+                yield from Edit.part(source, node, f"{ast.unparse(node)}.wait()")

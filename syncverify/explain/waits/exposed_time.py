@@ -1,0 +1,177 @@
+"""How long the traces of all ranks take on a machine with a stated link.
+
+Note [A machine in a few numbers]
+    A host queues an operator or a collective in `HOST_MICROSECONDS`, and each operator takes
+    `OPERATOR_MICROSECONDS` on its stream. A collective starts on a rank once its stream is
+    there. It ends on all ranks after the last start, a latency and the time of its bytes later.
+    The model compares two traces of one run; it predicts no step of a real machine.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+from syncverify.scenario.settings import GIGABYTES_PER_SECOND, LATENCY_MICROSECONDS
+from syncverify.trace.records import (
+    HOST,
+    Access,
+    CollectiveKey,
+    CollectiveLaunch,
+    CollectiveWait,
+    HostWait,
+    Mark,
+    StreamWait,
+    TraceRecord,
+)
+from syncverify.trace.run import Traces
+
+HOST_MICROSECONDS: Final = 2.0
+OPERATOR_MICROSECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The link between ranks.
+
+    Attributes:
+        latency_microseconds: Time of a collective without a byte.
+        gigabytes_per_second: Bandwidth of one collective.
+    """
+
+    latency_microseconds: float = LATENCY_MICROSECONDS
+    gigabytes_per_second: float = GIGABYTES_PER_SECOND
+
+    def microseconds(self, num_bytes: int) -> float:
+        """Return the time of a collective of so many bytes on each rank."""
+        return self.latency_microseconds + num_bytes / self.gigabytes_per_second / 1e3
+
+
+@dataclass(slots=True)
+class _Meeting:
+    """Ranks that meet in a collective.
+
+    Attributes:
+        num_absent: Ranks that have not arrived.
+        end: Time at which the collective ends, in microseconds.
+    """
+
+    num_absent: int = 0
+    end: float = 0.0
+
+
+def microseconds(traces: Traces, link: Link) -> float:
+    """Return the time until all ranks are done with the work of their traces."""
+    meetings = defaultdict[CollectiveKey, _Meeting](_Meeting)
+    for trace in traces:
+        for record in trace:
+            if isinstance(record, CollectiveLaunch):
+                meetings[record.key].num_absent += 1
+    ranks = [_RankClock(link, meetings) for _ in traces]
+    waiting = {n: rank.steps(traces[n]) for n, rank in enumerate(ranks)}
+    while waiting:
+        awaited = list[_Meeting]()
+        for number, steps in [*waiting.items()]:
+            meeting = next(steps, None)
+            if meeting is None:
+                del waiting[number]
+            else:
+                awaited.append(meeting)
+        if awaited and all(each.num_absent > 0 for each in awaited):
+            awaited[0].num_absent = 0  # a run that ended early, as in `happens_before`
+    return max((rank.end for rank in ranks), default=0.0)
+
+
+@dataclass(slots=True)
+class _RankClock:
+    """The times of one rank, in microseconds.
+
+    Attributes:
+        link: The simulated link.
+        meetings: Meetings of all ranks, by collective.
+        host: Time of the host.
+        streams: Time of each stream.
+        marks: Time of each mark.
+        running: The last collective of each communication stream, whose end its next entry
+            waits for.
+    """
+
+    link: Link
+    meetings: defaultdict[CollectiveKey, _Meeting]
+    host: float = 0.0
+    streams: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    marks: dict[int, float] = field(default_factory=dict)
+    running: dict[str, CollectiveKey] = field(default_factory=dict)
+
+    @property
+    def end(self) -> float:
+        """Time at which host and streams are done."""
+        return max(self.host, *self.streams.values(), 0.0)
+
+    def steps(self, trace: Sequence[TraceRecord]) -> Iterator[_Meeting]:
+        """Walk a trace; yield a collective whose other ranks are not there yet."""
+        for record in trace:
+            match record:
+                case Access():
+                    self.host += HOST_MICROSECONDS
+                    yield from self._settle(record.stream)
+                    self._advance(record.stream, OPERATOR_MICROSECONDS)
+                    if record.stream == HOST:
+                        self.host = max(self.host, self.streams[HOST])
+                case Mark():
+                    yield from self._settle(record.stream)
+                    self.marks[record.mark] = self.streams[record.stream]
+                case StreamWait():
+                    yield from self._settle(record.stream)
+                    self._not_before(record.stream, self.marks.get(record.mark, 0.0))
+                case HostWait():
+                    self.host = max(self.host, self.marks.get(record.mark, 0.0))
+                case CollectiveLaunch():
+                    yield from self._launch(record)
+                case CollectiveWait() if record.key in self.meetings:
+                    yield from self._ended(record.key)
+                    self._not_before(record.stream, self.meetings[record.key].end)
+                    if record.stream == HOST:
+                        self.host = max(self.host, self.streams[HOST])
+        for stream in [*self.running]:
+            yield from self._settle(stream)
+
+    def _launch(self, record: CollectiveLaunch) -> Iterator[_Meeting]:
+        self.host += HOST_MICROSECONDS
+        yield from self._settle(record.stream)
+        yield from self._settle(record.runs_on)
+        self._not_before(record.runs_on, self.streams[record.stream])
+        self._advance(record.runs_on, 0.0)
+        meeting = self.meetings[record.key]
+        took = self.link.microseconds(_num_bytes(record))
+        meeting.end = max(meeting.end, self.streams[record.runs_on] + took)
+        meeting.num_absent -= 1
+        self.running[record.runs_on] = record.key
+
+    def _settle(self, stream: str) -> Iterator[_Meeting]:
+        key = self.running.pop(stream, None)
+        if key is not None:
+            yield from self._ended(key)
+            self._not_before(stream, self.meetings[key].end)
+
+    def _ended(self, key: CollectiveKey) -> Iterator[_Meeting]:
+        while self.meetings[key].num_absent > 0:
+            yield self.meetings[key]
+
+    def _advance(self, stream: str, took: float) -> None:
+        """Put an entry on a stream, which starts once the host has queued it."""
+        self.streams[stream] = max(self.streams[stream], self.host) + took
+
+    def _not_before(self, stream: str, time: float) -> None:
+        self.streams[stream] = max(self.streams[stream], time)
+
+
+def _num_bytes(record: CollectiveLaunch) -> int:
+    if not record.dtype:  # a barrier
+        return 0
+    dtype: torch.dtype = getattr(torch, record.dtype)
+    return record.numel * dtype.itemsize

@@ -1,0 +1,296 @@
+"""Take each synchronization point of a subject out, and look for a scenario that breaks.
+
+Note [Two ways to take a point out]
+    In the model, the records of the point are taken out of the traces, and the traces are
+    judged again. That is one edge of the happens-before graph less, and takes a millisecond.
+    It shows work without an order, and no effect on what the host does. So a point without
+    which all traces hold is taken out of the play as well: the simulated machine ignores the
+    call at that line, and all properties are judged, with one schedule of each class.
+
+    One point is taken out at a time. Of two points that do the same, each is superfluous
+    beside the other one.
+
+Note [Parts]
+    Scenarios are played in parts, by one process or several. A part does not depend on the
+    number of processes, and an answer comes from the first part of its point that breaks. So
+    the answers depend on the scenarios alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import starmap
+from typing import Any, Final
+
+from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.explain.waits.answers import (
+    Answer,
+    HarmWithout,
+    NeedWord,
+    PlayedSubject,
+    WhyUndecided,
+)
+from syncverify.explain.waits.exposed_time import Link
+from syncverify.explain.waits.of_plays import (
+    PlayedPart,
+    PlaysWithout,
+    harm_of_model,
+    of_lost_process,
+    play_without,
+)
+from syncverify.explain.waits.of_traces import (
+    PointOfTraces,
+    TracedPart,
+    TracesWithout,
+    take_out_of_traces,
+)
+from syncverify.explain.waits.static_calls import calls_in
+from syncverify.judge.ordering.kept_references import KIND as REFERENCE
+from syncverify.playing.packed_subject import pack_subject
+from syncverify.processes.calls import run_in_processes
+from syncverify.scenario.replay_token import decode
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import ScheduleChoice
+from syncverify.search.found_violation import FoundViolation
+from syncverify.subjects.subject import Subject
+from syncverify.trace.source_lines import code_of_line
+from syncverify.trace.sync_points import SyncPoint
+
+_PART_SIZE: Final = 100
+# Of one scenario without a call: as many classes as that at most.
+_SCHEDULES: Final = ScheduleChoice("all", 100)
+
+# Receives a stage, the number of scenarios played in this stage, and the number of all.
+TellStage = Callable[[str, int, int], None]
+# Makes calls of a function with each of several items, as `run_in_processes` does.
+MakeCalls = Callable[..., Iterable[tuple[Any, Any]]]
+
+
+def call_here(
+    function: Callable[[Any], Any], items: Iterable[Any], **_: object
+) -> Iterator[tuple[Any, Any]]:
+    """Make the calls in this process, which a call may end."""
+    for item in items:
+        yield item, function(item)
+
+
+@dataclass(slots=True)
+class _Point:
+    """The plays of one point: the first part that breaks has the answer."""
+
+    parts: dict[int, PlaysWithout] = field(default_factory=dict)
+
+    @property
+    def breaking(self) -> list[int]:
+        """List the parts that break."""
+        return sorted(number for number, each in self.parts.items() if each.harm)
+
+    @property
+    def harm(self) -> HarmWithout | None:
+        """The harm of the first part that breaks."""
+        return next((self.parts[number].harm for number in self.breaking), None)
+
+    @property
+    def reason(self) -> WhyUndecided:
+        """Why nothing is known of a point without harm."""
+        reasons = (self.parts[number].reason for number in sorted(self.parts))
+        return next(filter(None, reasons), "")
+
+    @property
+    def wrong(self) -> Iterator[FoundViolation]:
+        """Yield violations with the point as well, up to the first part that breaks."""
+        last = next(iter(self.breaking), math.inf)
+        for number in sorted(self.parts):
+            if number <= last:
+                yield from self.parts[number].wrong
+
+
+@dataclass(slots=True)
+class WaitSearch:
+    """The search for the points of one subject that are needed.
+
+    Attributes:
+        tell: Receives progress.
+        jobs: Number of processes.
+        make_calls: Makes the calls that play without a point.
+        traces: Findings of the traces.
+        num_plays: Number of plays without a point.
+    """
+
+    subject: Subject
+    link: Link
+    tell: TellStage
+    deadline: float = math.inf
+    jobs: int = 1
+    names_torch: bool = False
+    make_calls: MakeCalls = run_in_processes
+    traces: TracesWithout = field(default_factory=TracesWithout)
+    num_plays: int = 0
+    _points: dict[SyncPoint, _Point] = field(default_factory=dict)
+
+    @property
+    def wrong(self) -> tuple[str, ...]:
+        """Tokens of the scenarios that break with all points."""
+        of_plays = (each for point in self._points.values() for each in point.wrong)
+        found = [*self.traces.wrong, *sorted(of_plays, key=lambda one: one.token)]
+        return tuple({each.scenario: each.token for each in reversed(found)}.values())
+
+    def played(self, num_in_scope: int, num_drawn: int) -> PlayedSubject:
+        """Return the numbers of the scenarios that were played."""
+        found = self.traces
+        return PlayedSubject(
+            name=self.subject.name,
+            num_in_scope=num_in_scope,
+            num_drawn=num_drawn,
+            num_refused=found.num_refused,
+            num_not_simulated=len(found.not_simulated),
+            wrong=self.wrong,
+        )
+
+    def answers(self, scenarios: Sequence[Scenario]) -> tuple[Answer, ...]:
+        """Return an answer for each point that the scenarios reach, and for calls that never ran.
+
+        Raises:
+            UsageError: With all of its waits, the subject violates a property in each scenario
+                that the simulated machine does not refuse.
+            EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
+        """
+        packed = pack_subject(self.subject)
+        self._take_out_of_traces(packed, scenarios)
+        self._require_right(len(scenarios))
+        self._take_out_of_plays(packed)
+        is_cut = self.traces.num_played < len(scenarios)
+        found = [
+            self._answer(point, known, is_cut=is_cut)
+            for point, known in self.traces.points.items()
+        ]
+        return tuple(
+            sorted([*found, *self._never_ran()], key=lambda one: one.point[::-1])
+        )
+
+    def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
+        limits = self.link, self.names_torch, self.deadline
+        parts = [
+            TracedPart(number, packed, part, *limits)
+            for number, part in enumerate(_in_parts(scenarios))
+        ]
+        calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
+        results = dict[int, TracesWithout]()
+        for part, result in calls(take_out_of_traces, parts, jobs=self.jobs):
+            results[part.number] = result
+            done = sum(each.num_played for each in results.values())
+            self.tell("traces without a wait", done, len(scenarios))
+        for number in sorted(results):
+            self.traces.add(results[number])
+
+    def _require_right(self, num_scenarios: int) -> None:
+        wrong, refusals = self.traces.wrong, self.traces.not_simulated
+        if len(wrong) + len(refusals) < num_scenarios:
+            return
+        if not wrong:
+            raise EnvironmentNotSupportedError(refusals[0])
+        violation = wrong[0].violation
+        raise UsageError(
+            f"{self.subject.name} violates {violation.property} with all of its waits: "
+            f"{violation.summary}; mend that first: syncverify replay {wrong[0].token} "
+            f"{self.subject.name}"
+        )
+
+    def _take_out_of_plays(self, packed: bytes) -> None:
+        """Play without each point; a lost process counts if a second process is lost as well."""
+        total = sum(starmap(_num_to_play, self.traces.points.items()))
+        self.num_plays = 0
+        lost = list[PlayedPart]()
+        for part, found in self._played(self._parts(packed)):
+            self.num_plays += len(part.scenarios)
+            self.tell("plays without a wait", self.num_plays, total)
+            if found.token:
+                lost.append(replace(part, scenarios=(decode(found.token).scenario,)))
+        for part, found in self._played(lost):
+            if not found.token:
+                parts = self._points[part.point].parts
+                parts[part.number] = PlaysWithout(reason="process lost")
+
+    def _played(
+        self, parts: Iterable[PlayedPart]
+    ) -> Iterator[tuple[PlayedPart, PlaysWithout]]:
+        calls = self.make_calls
+        for part, found in calls(
+            play_without, parts, jobs=self.jobs, lost=of_lost_process
+        ):
+            self._points.setdefault(part.point, _Point()).parts[part.number] = found
+            yield part, found
+
+    def _parts(self, packed: bytes) -> Iterator[PlayedPart]:
+        """Yield the first part of each point, then the second part of each that holds, and so on."""
+        rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
+        for number in range(max(map(len, rows), default=0)):
+            for row in rows:
+                if number < len(row) and not self._is_broken(row[number].point):
+                    yield row[number]
+
+    def _is_broken(self, point: SyncPoint) -> bool:
+        return point in self._points and bool(self._points[point].breaking)
+
+    def _parts_of(
+        self, packed: bytes, point: SyncPoint, known: PointOfTraces
+    ) -> list[PlayedPart]:
+        breaking = tuple(known.breaking)
+        parts = [()] if breaking else _in_parts(known.scenarios)
+        if point.kind == REFERENCE:  # no call keeps one that a play could leave out
+            parts = []
+        return [
+            PlayedPart(
+                subject=packed,
+                point=point,
+                number=number,
+                scenarios=part,
+                breaking=breaking,
+                choice=_SCHEDULES,
+                names_torch=self.names_torch,
+                deadline=self.deadline,
+            )
+            for number, part in enumerate(parts)
+        ]
+
+    def _answer(
+        self, point: SyncPoint, known: PointOfTraces, *, is_cut: bool = False
+    ) -> Answer:
+        played = self._points.get(point, _Point())
+        reason = played.reason or ("time limit" if is_cut else "")
+        word: NeedWord = "undecided" if reason else "superfluous"
+        harm = played.harm
+        if point.kind == REFERENCE and known.breaking:
+            harm = harm_of_model(known.breaking)
+        if harm is not None:
+            word, reason = "needed", ""
+        return Answer(
+            point=point,
+            code=code_of_line(point.line),
+            word=word,
+            num_scenarios=len(known.scenarios),
+            harm=harm,
+            exposed_microseconds=known.exposed,
+            reason=reason,
+        )
+
+    def _never_ran(self) -> Iterator[Answer]:
+        """Yield an answer for each call in the subject's source that no scenario reached."""
+        points = self.traces.points
+        lines = {(point.line.file, point.line.number) for point in points}
+        for point in calls_in(self.subject.factory, {file for file, _ in lines}):
+            if (point.line.file, point.line.number) not in lines:
+                yield Answer(
+                    point, code_of_line(point.line), "undecided", 0, reason="never ran"
+                )
+
+
+def _num_to_play(point: SyncPoint, known: PointOfTraces) -> int:
+    return 0 if known.breaking or point.kind == REFERENCE else len(known.scenarios)
+
+
+def _in_parts(scenarios: Sequence[Scenario]) -> list[tuple[Scenario, ...]]:
+    starts = range(0, len(scenarios), _PART_SIZE)
+    return [tuple(scenarios[start : start + _PART_SIZE]) for start in starts]

@@ -1,0 +1,77 @@
+"""Stalls with NCCL, whose `wait()` blocks a stream and not the host.
+
+Note [Hosts that go on]
+    On simulated ranks `wait()` blocks the host, since operators run at once and need the
+    results. So hosts may stand still that would go on with NCCL. Example: one rank calls
+    `all_reduce(); store.set()`, and the other one `store.wait(); all_reduce()`.
+
+    Such a stall is played again, and hosts go on without results where they would stand
+    still. A host that then reads a value of a device stops there. The stall is a deadlock with
+    NCCL too in these cases:
+
+    - A collective lacks a rank that has finished, in the first play or in the second.
+    - All hosts stand still again, and none of them reads a value of a device.
+    - Queued work of the devices waits in a circle.
+
+    In all other cases it is not known what NCCL does, and the program is not judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.faces.simulation.playing import Played, play
+from syncverify.faces.simulation.program import SimulatedProgram
+from syncverify.judge.ordering.device_queues import waits_in_a_circle
+from syncverify.judge.traced import launches_of
+from syncverify.scenario.schedule import Schedule
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
+from syncverify.sim.turns.stalls import Stall
+from syncverify.trace.run import Traces
+
+
+def refuse_unknown_stall(
+    played: Played, setup: SimulatedProgram, schedule: Schedule
+) -> None:
+    """Do nothing if no rank stands still, or NCCL stands still too; see Note [Hosts that go on].
+
+    Args:
+        played: A play.
+        setup: The program and its machine.
+        schedule: All choices of the play.
+
+    Raises:
+        EnvironmentNotSupportedError: It is not known what NCCL does.
+    """
+    stall = played.stall
+    if stall is None or stall.is_certain or played.run.fault is None:
+        return
+    decisions = Decisions(SchedulePolicy(schedule))
+    if not is_deadlock(play(setup, decisions, passes_stalls=True)):
+        raise EnvironmentNotSupportedError(unknown_stall(stall))
+
+
+def is_deadlock(passed: Played) -> bool:
+    """Tell whether a play in which hosts go on shows a deadlock."""
+    traces = [each.trace for each in passed.run.ranks]
+    if passed.is_whole and _lacks_ranks(traces):
+        return True
+    stall = passed.stall
+    if stall is not None and stall.kind == "deadlock" and stall.is_certain:
+        return True
+    return waits_in_a_circle(traces)
+
+
+def _lacks_ranks(traces: Traces) -> bool:
+    """Tell whether a rank never issued a collective that others have issued."""
+    issued = Counter(launch.key for trace in traces for launch in launches_of(trace))
+    return any(number < len(key.ranks) for key, number in issued.items())
+
+
+def unknown_stall(stall: Stall) -> str:
+    """Say why ranks that stand still are not judged."""
+    return (
+        "ranks stand still where wait() blocks the host, as with gloo; with NCCL it blocks a "
+        f"stream alone, and what comes then is not known ({'; '.join(map(str, stall.details))})"
+    )

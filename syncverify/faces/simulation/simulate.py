@@ -1,0 +1,218 @@
+"""Simulate a program on ranks that share nothing: the way in for any program."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.faces.simulation.harm import harm_of
+from syncverify.faces.simulation.host_waits import refuse_unknown_stall
+from syncverify.faces.simulation.playing import Played, play
+from syncverify.faces.simulation.program import Device, Program, SimulatedProgram
+from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
+from syncverify.judge.properties.any_program import judge_traced
+from syncverify.judge.remarks import remarks_on
+from syncverify.judge.traced import TracedRun
+from syncverify.judge.violation import Violation
+from syncverify.scenario.schedule import (
+    DEFAULT_SCHEDULE,
+    FIRST,
+    SAME,
+    Schedule,
+    ScheduleChoice,
+    ScheduleCoverage,
+)
+from syncverify.scenario.settings import PROGRAM_HANG_TIMEOUT_SECONDS
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
+from syncverify.sim.turns.timings import OtherTimings, may_differ
+from syncverify.subjects.subject_path import path_of
+from syncverify.trace.source_files import naming_torch
+from syncverify.trace.source_lines import Origin
+
+# Between two plays; a user may interrupt the rest.
+_SO_FAR: Final = ScheduleCoverage("interrupted before all timings were played")
+
+
+def simulate(
+    program: Program,
+    ranks: int = 2,
+    *,
+    device: Device = "cuda",
+    schedules: str = "default",
+    schedule: Schedule = DEFAULT_SCHEDULE,
+    seed: int = 0,
+    names_torch: bool = False,
+    hang_timeout_seconds: float = PROGRAM_HANG_TIMEOUT_SECONDS,
+) -> Simulation:
+    """Run a program on simulated ranks, in this process and without a GPU, and judge it.
+
+    Each rank calls `program(rank)`, or `program()`, inside a default process group. Streams,
+    events and collectives work as on GPUs with NCCL, and each access to memory is recorded.
+
+    Args:
+        program: A function that may use all of `torch.distributed`. It gets its rank, unless
+            it can be called without an argument and names none `rank`.
+        ranks: Number of ranks.
+        device: Device that torch names to the program: `cuda` or `cpu`.
+        schedules: Orders of the ranks to play: `default`, `all[:N]` or `pct[:N]`, as for
+            `syncverify run --schedules`.
+        schedule: Choices of the first run, as a report names them.
+        seed: Seed of the random orders of `pct`.
+        names_torch: Whether reports name torch's own lines, for those who work on torch.
+        hang_timeout_seconds: Seconds that a rank may compute without a call of torch or of the
+            machine; then it counts as hung.
+
+    Returns:
+        The results by rank, and all that is wrong. It raises no error of the program.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    setup = SimulatedProgram(program, ranks, device, hang_timeout_seconds, names_torch)
+    orders = ScheduleRequest(schedules, schedule, seed)
+    *_, simulation = simulations(setup, orders, path_of(program))
+    return simulation
+
+
+def simulate_for_values(program: Program, ranks: int, device: Device) -> Simulation:
+    """Run a program for its values alone: accesses are not recorded, so races are not found.
+
+    Returns:
+        The results by rank.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    setup = SimulatedProgram(program, ranks, device, records_accesses=False)
+    *_, simulation = simulations(setup, ScheduleRequest(), path_of(program))
+    return simulation
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRequest:
+    """The orders of ranks to play.
+
+    Attributes:
+        schedules: Which orders, as a user writes them.
+        schedule: Choices of the first run.
+        seed: Seed of random orders.
+    """
+
+    schedules: str = "default"
+    schedule: Schedule = DEFAULT_SCHEDULE
+    seed: int = 0
+
+
+def simulations(
+    setup: SimulatedProgram, orders: ScheduleRequest, name: str
+) -> Iterator[Simulation]:
+    """Yield the outcome of a program after each of its plays; the last one is complete.
+
+    Args:
+        setup: The program and its machine.
+        orders: The orders of the ranks to play.
+        name: Name of the program in reports.
+
+    Yields:
+        All that is known so far.
+
+    Raises:
+        UsageError: An argument is wrong.
+    """
+    setup.check()
+    choice = ScheduleChoice.parse(orders.schedules)
+    unplayed = Simulation(name, setup.num_ranks, setup.device, orders.seed)
+    try:
+        with naming_torch(is_on=setup.names_torch):
+            yield from _Plays(setup, unplayed).of(choice, orders.schedule)
+    except EnvironmentNotSupportedError as error:
+        yield replace(unplayed, refused=str(error))
+
+
+@dataclass(slots=True)
+class _Plays:
+    """The plays of a program, one schedule after another.
+
+    Attributes:
+        setup: The program and its machine.
+        unplayed: The outcome before the first play.
+        found: Violations by identity and lines, each with the schedule that showed it first.
+        shown: The first play with a violation, or else the first play.
+        num_runs: Number of plays.
+    """
+
+    setup: SimulatedProgram
+    unplayed: Simulation
+    found: dict[object, FoundInProgram] = field(default_factory=dict)
+    shown: Played | None = None
+    num_runs: int = 0
+
+    def of(self, choice: ScheduleChoice, schedule: Schedule) -> Iterator[Simulation]:
+        """Play all schedules of a choice, and yield the outcome so far after each play."""
+        first = Decisions(SchedulePolicy(schedule))
+        self._play(first)
+        yield self._known()
+        coverage = yield from self._play_others(choice, first)
+        found = tuple(map(self._with_harm, self.found.values()))
+        yield replace(self._known(), violations=found, coverage=coverage)
+
+    def _known(self) -> Simulation:
+        assert self.shown is not None
+        return replace(
+            self.unplayed,
+            results=self.shown.results,
+            violations=tuple(self.found.values()),
+            run=self.shown.run,
+            num_runs=self.num_runs,
+            coverage=_SO_FAR,
+            remarks=tuple(remarks_on(self.shown.run, self._guilty_lines())),
+        )
+
+    def _guilty_lines(self) -> set[Origin]:
+        return {
+            line
+            for found in self.found.values()
+            for line in found.violation.evidence.lines
+        }
+
+    def _with_harm(self, found: FoundInProgram) -> FoundInProgram:
+        pair = found.violation.evidence.unordered
+        if pair is None:
+            return found
+        return replace(found, harm=harm_of(pair, self.setup, found.schedule))
+
+    def _play_others(
+        self, choice: ScheduleChoice, first: Decisions
+    ) -> Generator[Simulation, None, ScheduleCoverage]:
+        """Play all other schedules of a choice, and return the part of all that was played."""
+        num_ranks, num_turns = self.setup.num_ranks, len(first.turn_log)
+        if not may_differ(first, num_ranks):
+            return ScheduleCoverage(SAME)
+        if choice.mode == "default":
+            return ScheduleCoverage(FIRST)
+        timings = OtherTimings(choice, num_ranks, num_turns, self.unplayed.seed)
+        for decisions in timings:
+            self._play(decisions)
+            yield self._known()
+        return timings.coverage or _SO_FAR
+
+    def _play(self, decisions: Decisions) -> None:
+        played = play(self.setup, decisions)
+        taken = Schedule.of(decisions.taken)
+        refuse_unknown_stall(played, self.setup, taken)
+        self.num_runs += 1
+        is_for_nccl = self.setup.device == "cuda"
+        violations = judge_traced(TracedRun(played.run, is_for_nccl=is_for_nccl))
+        new = {
+            _key(each): FoundInProgram(each, taken, played.run) for each in violations
+        }
+        if self.shown is None or (new and not self.found):
+            self.shown = played
+        self.found |= {key: each for key, each in new.items() if key not in self.found}
+
+
+def _key(violation: Violation) -> object:
+    """Return the facts of a violation that are equal for one defect in two runs."""
+    return violation.identity, violation.evidence.lines

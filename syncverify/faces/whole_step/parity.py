@@ -1,0 +1,447 @@
+"""Compare a whole training step on any mesh with one rank: the way in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from syncverify.errors import UsageError
+from syncverify.faces.simulation.program import Device
+from syncverify.faces.whole_step.closed_form import closed_form
+from syncverify.faces.whole_step.comparing import compare
+from syncverify.faces.whole_step.data import NotFinite, variations
+from syncverify.faces.whole_step.data_words import ALL_ONES
+from syncverify.faces.whole_step.described import Described, layouts_of, numbers_of
+from syncverify.faces.whole_step.numbers_of_factors import with_its_number
+from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
+from syncverify.faces.whole_step.outvoted import outvoting
+from syncverify.faces.whole_step.places import places_of
+from syncverify.faces.whole_step.playing import (
+    check,
+    one_thread_of_torch,
+    reference_of,
+)
+from syncverify.faces.whole_step.repeating import check_same_again
+from syncverify.faces.whole_step.resuming import resumed_plays
+from syncverify.faces.whole_step.shrinking import shrunk
+from syncverify.faces.whole_step.training import (
+    Beside,
+    Function,
+    Split,
+    Training,
+    adamw,
+)
+from syncverify.judge.properties.unwritten import memory_is_written_before_it_is_read
+from syncverify.judge.traced import launches_of
+from syncverify.judge.whole_step.causes import Scaled
+from syncverify.judge.whole_step.differences import OneRank
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.judge.whole_step.values import Quantity, RankValues
+from syncverify.trace.source_lines import SourceLine
+
+# Axes and sizes of meshes, one or several, or a number of ranks.
+Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]
+
+
+def parity(
+    build: Function,
+    parallelize: Function,
+    batch: Function,
+    loss: Function | None = None,
+    *,
+    layouts: Layouts,
+    step: Function | None = None,
+    optimizer: Function = adamw,
+    schedule: Function | None = None,
+    clip: float | None = None,
+    scaler: Function | None = None,
+    split: Split | None = None,
+    own: Own | None = None,
+    weights: str | None = None,
+    steps: int = 2,
+    micro_batches: int | Iterable[int] = 1,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    resume: bool = False,
+    save: Function | None = None,
+    load: Function | None = None,
+    device: Device = "cuda",
+) -> Parity:
+    """Train a model on simulated meshes, and compare each step with that of one rank.
+
+    Functions name the values that they take; `Training` lists them.
+
+    Args:
+        build: Makes the model.
+        parallelize: Puts a `model` on a `mesh`.
+        batch: Makes the batch of one step, for all ranks.
+        loss: Takes `model` and `batch`, and returns the loss.
+        layouts: Axes and sizes of the meshes, such as `{"dp": 2, "tp": 2}` or `"dp=2,tp=2"`;
+            4 or `"all:4"` takes all of `dp` and `tp` of 4 ranks at most.
+        step: Makes one whole step; None takes torch's own.
+        optimizer: Makes the optimizer of `parameters`, or of the `model`.
+        schedule: Makes the schedule of the learning rate of an `optimizer`; None for none.
+        clip: Largest norm; None clips nothing.
+        scaler: Makes the scaler of the loss; None scales nothing.
+        split: Axes over which the rows of the batch are split; None takes those whose names
+            start with `dp`.
+        own: Axes over which ordinary tensors are split.
+        weights: Key of the batch with the weight of each token. Ranks with unequal numbers of
+            tokens are played then, and a micro-batch without tokens.
+        steps: Number of steps.
+        micro_batches: Numbers of parts of each rank's batch; each is played.
+        dtype: Floating-point dtype of model and batch.
+        seed: Seed of model and data.
+        resume: Whether to save after half of the steps, to load on the same layout and on the
+            next one, and to compare with a training without a pause.
+        save: With `resume`: writes `model`, `optimizer`, `scaler`, `schedule` to the folder
+            `path`; None takes torch's distributed checkpoint.
+        load: Reads them.
+        device: Device that torch names to the program.
+
+    Returns:
+        All that differs, with the mistake behind it.
+
+    Raises:
+        UsageError: An argument is wrong, the training does not run on one rank, or its values
+            cannot be compared.
+    """
+    training = Training(
+        build=build,
+        parallelize=parallelize,
+        batch=batch,
+        loss=loss,
+        step=step,
+        schedule=schedule,
+        clip=clip,
+        scaler=scaler,
+        split=split,
+        own={} if own is None else own,
+        weights=weights,
+        num_steps=steps,
+        dtype=dtype,
+        seed=seed,
+        resume=resume,
+        save=save,
+        load=load,
+        optimizer=optimizer,
+    )
+    listed = layouts_of(layouts)
+    if not listed:
+        raise UsageError("expected at least one layout")
+    *_, last = comparisons(
+        Described(training, tuple(listed), numbers_of(micro_batches), device)
+    )
+    return last
+
+
+def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
+    """Compare each layout with one rank, and yield the report after each.
+
+    Args:
+        described: The training and its layouts.
+        path: Its file or module; "" where it has none.
+
+    Raises:
+        UsageError: The training cannot be played.
+    """
+    last = None
+    with one_thread_of_torch():
+        for last in _comparisons(described, path):
+            yield last
+    if last is not None:
+        _refuse_without_communication(last)
+
+
+def _refuse_without_communication(outcome: Parity) -> None:
+    """Refuse a training that is right because its ranks have nothing to do with each other.
+
+    Raises:
+        UsageError: It is.
+    """
+    runs = (each.simulation.run for each in outcome.plays)
+    ranks = (rank for run in runs if run is not None for rank in run.ranks)
+    communicates = (
+        len(launch.ranks) > 1 for rank in ranks for launch in launches_of(rank.trace)
+    )
+    if outcome.is_right and not any(communicates):
+        raise UsageError(
+            "no rank communicates on any layout, so nothing can differ: parallelize() has to "
+            "put the model on the mesh, and a layout needs two ranks or more"
+        )
+
+
+def _comparisons(described: Described, path: str) -> Iterator[Parity]:
+    training = described.training
+    check(training, described.layouts, described.numbers, described.device)
+    if training.loss is None:
+        yield from _own_step(described, path)
+        return
+    reference = reference_of(training, described.layouts[0], described.device)
+    yield from _beside(_Reference(described, reference), path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """The values with which layouts are compared.
+
+    Attributes:
+        described: The training and its layouts.
+        values: The values.
+        why_not_alone: Why these are not the values of an own step on one rank; "" otherwise.
+    """
+
+    described: Described
+    values: OneRank
+    why_not_alone: str = ""
+
+
+def _own_step(described: Described, path: str) -> Iterator[Parity]:
+    """Compare an own step on all layouts with each other.
+
+    One rank comes first, since nothing can be wrong between ranks there. It is the odd one out if
+    no layout agrees with it, and two layouts agree that no single mistake makes alike.
+    """
+    own, last = _own_reference(described), None
+    for last in _beside(own, path):
+        yield last
+    if last is None or own.why_not_alone:
+        return
+    layout = outvoting(last.plays, described.training)
+    if layout is not None:
+        yield from _beside(_reference_on(layout, described), path)
+
+
+def _own_reference(described: Described) -> _Reference:
+    """Make the own step on one rank, or on the first layout where it needs several ranks.
+
+    Returns:
+        Its values.
+
+    Raises:
+        UsageError: It ends on neither, or there is nothing to compare then.
+    """
+    layouts = described.layouts
+    try:
+        return _reference_on(layouts[0].of_ones(), described)
+    except UsageError as error:
+        is_one = len(layouts) * len(described.numbers) < 2
+        if is_one or callable(described.training.own):
+            raise
+        why = str(error)
+        try:
+            return replace(_reference_on(layouts[0], described), why_not_alone=why)
+        except UsageError:
+            raise error from None
+
+
+def _reference_on(layout: Layout, described: Described) -> _Reference:
+    beside = Beside(layout, min(described.numbers))
+    training = replace(described.training, beside=beside)
+    values = reference_of(training, layout, described.device)
+    return _Reference(replace(described, training=training), values)
+
+
+def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
+    """Compare each layout, and yield the report after each."""
+    described, plays, mistakes = (
+        reference.described,
+        list[LayoutPlay](),
+        list[FoundMistake](),
+    )
+    device = described.device
+    for number in described.numbers:
+        setup = replace(described.training, num_micro_batches=number)
+        for layout in _layouts(reference, number):
+            for varied, values in _varied(setup, layout, reference):
+                played = compare(varied, layout, values, device)
+                plays.append(played)
+                _note(mistakes, varied, played, device)
+                yield _report(reference, path, plays, mistakes)
+            base = _base_of_closed_form(described, setup, layout, plays)
+            ones = base and closed_form(base, setup, reference.values, device)
+            if ones is not None:
+                plays.append(ones)
+                _note_as_it_is(mistakes, setup, ones)
+                yield _report(reference, path, plays, mistakes)
+        if not (setup.resume and all(e.is_right for e in plays)):
+            continue
+        if any(e.roundings is not None and e.roundings.is_low for e in plays):
+            raise UsageError(
+                "a training with a pause is compared in float64 or float32 alone, and this one "
+                "rounds to a lower dtype: leave out `resume`, or the lower dtype"
+            )
+        for played in resumed_plays(setup, described.layouts, reference.values, device):
+            plays.append(played)
+            _note_as_it_is(mistakes, setup, played)
+            yield _report(reference, path, plays, mistakes)
+
+
+def _base_of_closed_form(
+    described: Described, setup: Training, layout: Layout, plays: Sequence[LayoutPlay]
+) -> LayoutPlay | None:
+    """Return the play of the batch as it is, if gradients of all ones may show more than it.
+
+    They do where it is right, and gradients are zero or too small to be clipped, a user asks for
+    these data, or an own step is compared with itself. The first number of micro-batches is enough.
+    """
+    is_listed = layout in described.layouts and described.has(ALL_ONES)
+    if not is_listed or setup.num_micro_batches != described.numbers[0]:
+        return None
+    own = [each for each in plays if each.layout == layout]
+    base = next(each for each in own if each.variation is None)
+    clips = setup.clip is not None or base.has_norm
+    shows_less = bool(base.zero) or base.unclipped is not None
+    is_wanted = shows_less or ALL_ONES in described.data
+    is_new = setup.loss is None or (clips and is_wanted)
+    return base if is_new and all(e.is_right for e in own) else None
+
+
+def _layouts(reference: _Reference, number: int) -> list[Layout]:
+    """Return the layouts to play with a number of micro-batches; an own step also on one rank."""
+    listed, beside = reference.described.layouts, reference.described.training.beside
+    if beside is None or reference.why_not_alone:
+        return [*listed]
+    alone = dict.fromkeys(each.of_ones() for each in listed)
+    more = [e for e in alone if Beside(e, number) != beside and e not in listed]
+    return [*more, *listed]
+
+
+def _report(
+    reference: _Reference,
+    path: str,
+    plays: Sequence[LayoutPlay],
+    mistakes: Sequence[FoundMistake],
+) -> Parity:
+    """Return the report of the plays so far."""
+    training = reference.described.training
+    return Parity(
+        path or getattr(training.build, "__module__", ""),
+        path,
+        tuple(plays),
+        tuple(mistakes),
+        training.num_steps,
+        training.seed,
+        training.beside,
+        reference.why_not_alone,
+    )
+
+
+def _varied(
+    setup: Training, layout: Layout, reference: _Reference
+) -> Iterator[tuple[Training, OneRank]]:
+    """Yield the training, and each variation of it, with the values to compare with."""
+    yield setup, reference.values
+    if layout not in reference.described.layouts:
+        return
+    rows = [axis for axis, dim in setup.split_axes(layout).items() if dim == 0]
+    num_parts = layout.size(rows) * setup.num_micro_batches
+    gradients = reference.values.tensors(Quantity.STEPPED, 0).items()
+    names = [name for name, gradient in gradients if gradient is not None]
+    described = reference.described
+    listed = variations(
+        setup,
+        num_parts,
+        names,
+        scales=bool(reference.values.tensors(Quantity.SCALE, 0)),
+        is_split=layout.size(setup.split_axes(layout)) > 1,
+    )
+    for variation in (each for each in listed if described.has(each.word)):
+        # One step shows the decision: in the second one there is no overflow.
+        num_steps = 1 if isinstance(variation, NotFinite) else setup.num_steps
+        varied = replace(setup, variation=variation, num_steps=num_steps)
+        yield varied, reference_of(varied, layout, described.device)
+
+
+def _is_of_no_scaled_loss(mistakes: Sequence[FoundMistake], played: LayoutPlay) -> bool:
+    """Tell whether an infinite scaled loss shows but that the step has another loss."""
+    causes = (each.finding.cause for each in mistakes)
+    is_unscaled = any(isinstance(each, Scaled) and each.is_scale for each in causes)
+    variation = played.variation
+    return is_unscaled and isinstance(variation, NotFinite) and variation.is_local
+
+
+def _note(
+    mistakes: list[FoundMistake],
+    setup: Training,
+    played: LayoutPlay,
+    device: Device,
+) -> None:
+    """Note the mistakes of a play, each new one in the smallest training that shows it.
+
+    Raises:
+        UsageError: The smallest training differs when it is played again.
+    """
+    # Values of unwritten memory are chance: another play has different ones.
+    if _reads_unwritten_memory(played):
+        return
+    for finding in played.findings:
+        is_known = _note_layout(mistakes, finding, played.layout)
+        if is_known or _is_of_no_scaled_loss(mistakes, played):
+            continue
+        best = shrunk(setup, played, finding, device)
+        check_same_again(best.training, best.played, device)
+        named = with_its_number(setup, played, finding, best, device)
+        found = FoundMistake(
+            finding=named,
+            layout=best.played.layout,
+            num_micro_batches=best.training.num_micro_batches,
+            sizes=tuple(best.training.sizes.items()),
+            num_rows=best.training.num_rows,
+            layouts=(played.layout,),
+            variation=best.training.variation,
+            places=_places(named, best.training, best.played),
+        )
+        mistakes.append(found)
+
+
+def _reads_unwritten_memory(played: LayoutPlay) -> bool:
+    name = memory_is_written_before_it_is_read.__name__
+    found = played.simulation.violations
+    return any(each.violation.property == name for each in found)
+
+
+def _note_layout(
+    mistakes: list[FoundMistake], finding: WrongQuantity, layout: Layout
+) -> bool:
+    """Note one more layout of a mistake that was found before, and tell whether it was."""
+    same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
+    if (index := next(same, None)) is None:
+        return False
+    known = mistakes[index]
+    layouts = dict.fromkeys([*known.layouts, layout])
+    mistakes[index] = replace(known, layouts=tuple(layouts))
+    return True
+
+
+def _places(
+    finding: WrongQuantity, training: Training, played: LayoutPlay
+) -> tuple[SourceLine, ...]:
+    ranks = [e for e in played.simulation.results if isinstance(e, RankValues)]
+    steps = (each.steps[finding.step] for each in ranks)
+    backwards = tuple(dict.fromkeys(line for each in steps for line in each.backwards))
+    run = played.simulation.run
+    return places_of(finding, training, played.layout, run, backwards)
+
+
+def _note_as_it_is(
+    mistakes: list[FoundMistake], setup: Training, played: LayoutPlay
+) -> None:
+    """Note the mistakes of a play in the training of that play, without a smaller one."""
+    for finding in played.findings:
+        if not _note_layout(mistakes, finding, played.layout):
+            found = FoundMistake(
+                finding=finding,
+                layout=played.layout,
+                num_micro_batches=played.num_micro_batches,
+                sizes=(),
+                num_rows=None,
+                layouts=(played.layout,),
+                variation=played.variation,
+                saved_on=played.saved_on,
+                places=_places(finding, setup, played),
+            )
+            mistakes.append(found)

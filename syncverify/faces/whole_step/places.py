@@ -1,0 +1,137 @@
+"""The lines of a program where a mistake may be: functions of the training, and collectives."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from syncverify.faces.whole_step.training import Training
+from syncverify.judge.traced import shared_launches
+from syncverify.judge.whole_step.causes import (
+    CopiesRoundedApart,
+    NormOf,
+    NotUpdated,
+    OtherCoefficient,
+    OwnParts,
+    ReducedOver,
+    Scaled,
+    StepMistake,
+    TermsWeighted,
+    Weighted,
+)
+from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.values import Quantity
+from syncverify.trace.run import Run
+from syncverify.trace.source_files import is_torch_line
+from syncverify.trace.source_lines import SourceLine, lines_among, shown_path
+
+_MAX_COLLECTIVES: Final = 2
+_OF_LOADING: Final = {
+    Quantity.LOADED,
+    Quantity.LOADED_STATE,
+    Quantity.LOADED_RATE,
+    Quantity.LOADED_SCALE,
+    Quantity.LOADED_GENERATOR,
+}
+
+
+def places_of(
+    finding: WrongQuantity,
+    training: Training,
+    layout: Layout,
+    run: Run | None,
+    backwards: Sequence[SourceLine] = (),
+) -> tuple[SourceLine, ...]:
+    """Return where to look: collectives that the mistake is about, then functions.
+
+    Args:
+        finding: The mistake.
+        training: Model, data, loss and parallelism that the user describes.
+        layout: Its layout.
+        run: Its run; None if there is none.
+        backwards: Lines of the program that call `backward()` in the step.
+    """
+    collectives = [] if run is None else [*_collectives(finding.cause, layout, run)]
+    if isinstance(finding.cause, CopiesRoundedApart):
+        collectives = [*dict.fromkeys(collectives)]
+        if finding.quantity is Quantity.PARAMETER:  # sent after the optimizer's step
+            collectives.reverse()
+    if divisors := _divisors(finding, collectives, backwards):
+        return divisors
+    functions = [getattr(training, name) for name in _functions(finding)]
+    lines = (_first_line(each) for each in functions if each is not None)
+    listed = [*collectives[:_MAX_COLLECTIVES], *(each for each in lines if each)]
+    return tuple(dict.fromkeys(listed))
+
+
+def _divisors(
+    finding: WrongQuantity,
+    collectives: Sequence[SourceLine],
+    backwards: Sequence[SourceLine],
+) -> tuple[SourceLine, ...]:
+    """Return the lines that a divisor belongs to: reductions, or the backward of a loss."""
+    cause = finding.cause
+    if not isinstance(cause, Scaled) or finding.quantity is not Quantity.GRADIENT:
+        return ()
+    is_of_loss = cause.is_number_of_parts or bool(cause.rows)
+    listed = [*collectives[:_MAX_COLLECTIVES]]
+    listed += backwards[:_MAX_COLLECTIVES] if is_of_loss else []
+    return tuple(dict.fromkeys(listed))
+
+
+def _functions(finding: WrongQuantity) -> tuple[str, ...]:
+    """Return names of functions: those that make such a mistake, or else make the wrong value."""
+    match finding.cause:
+        case Weighted() | TermsWeighted() | OwnParts():
+            return ("step", "loss")
+        case NotUpdated():
+            return ("optimizer", "parallelize")
+    if finding.quantity in _OF_LOADING:
+        return ("save", "load")
+    if finding.quantity is Quantity.START:
+        return ("build", "parallelize")
+    return ("step", "parallelize")
+
+
+def _first_line(function: Any) -> SourceLine | None:
+    """Return the first line of a function of the user; None for one of ours, or without lines."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    is_ours = str(getattr(function, "__module__", "")).startswith("syncverify.")
+    if code is None or is_ours:
+        return None
+    return SourceLine(shown_path(code.co_filename), code.co_firstlineno, code.co_name)
+
+
+def _collectives(cause: StepMistake, layout: Layout, run: Run) -> Iterator[SourceLine]:
+    """Yield the lines that reduce over the axes of a mistake; of copies, all collectives."""
+    groups = {
+        tuple(layout.group(rank, axes))
+        for axes in _reduced_over(cause)
+        for rank in range(layout.num_ranks)
+    }
+    for rank in run.ranks:
+        for launch in shared_launches(rank.trace):
+            is_meant = launch.reduce_op or isinstance(cause, CopiesRoundedApart)
+            if tuple(sorted(launch.ranks)) in groups and is_meant:
+                lines = lines_among([launch.source, *launch.callers])
+                yield from [each for each in lines if not is_torch_line(each.file)][:1]
+
+
+def _reduced_over(cause: StepMistake) -> list[frozenset[str]]:
+    """Return the axes over which a mistake adds too much, or copies differ."""
+    match cause:
+        case ReducedOver(axes=axes) | NormOf(axes=axes, is_missing=False):
+            return [axes]
+        case CopiesRoundedApart(axes=axes):
+            return [axes]
+        case Scaled(axes=sets):
+            return [*sets]
+        case OtherCoefficient(norm=NormOf() as norm):
+            return _reduced_over(norm)
+    return []

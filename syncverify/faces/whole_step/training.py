@@ -1,0 +1,259 @@
+"""A training step as a user describes it: model, wiring, data, loss, optimizer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from syncverify.calling import call
+from syncverify.errors import UsageError
+from syncverify.faces.whole_step.watching import watch_bases
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.sim.process_wide.generators import seed_torch
+
+Function = Callable[..., Any]
+# Axis to the dimension of the batch that is split over it, axes that split its rows, or a function
+# of batch and mesh.
+Split = Mapping[str, int] | Sequence[str] | Function
+
+
+_FUNCTIONS: Final = (
+    "build",
+    "parallelize",
+    "batch",
+    "optimizer",
+    "loss",
+    "step",
+    "scaler",
+)
+_MAY_LACK: Final = ("loss", "step", "scaler")
+_DTYPES: Final = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class Variation(Protocol):
+    """Other data for a training; one rank gets the same."""
+
+    @property
+    def word(self) -> str:
+        """A short name."""
+
+    def changed(self, batch: Any) -> Any:
+        """Return the batch of a step as it is trained on."""
+
+
+def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """Make the optimizer of a training that names none."""
+    # torch's loop over all parameters at once takes no mix of DTensors and other tensors.
+    return torch.optim.AdamW(parameters, lr=0.01, foreach=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Where an own step makes the values that those of other layouts are compared with."""
+
+    layout: Layout
+    num_micro_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """A training, as a user describes it. Functions name the values that they take.
+
+    Attributes:
+        build: Makes the model: the same values on each rank.
+        parallelize: Takes `model` and `mesh`; returns the model, or None where it is
+            changed in place.
+        batch: Makes the batch of a step, for all ranks: tensors in lists, tuples, dicts.
+        loss: Takes `model` and `batch`; returns the loss, a scalar, or its terms by name,
+            which are added. None where `step` is all that there is.
+        step: Takes `model`, `batch` (the rank's part), `micro_batches` (a list of its parts),
+            `mesh`, `optimizer`, `scaler`, `step_index`; makes one whole step. Scalars that it
+            returns by name are compared. None takes torch's own step.
+        optimizer: Takes `parameters`, or `model`; returns an optimizer, or a list of them.
+        schedule: Takes `optimizer`; makes the schedule of its learning rate, which the plain
+            step advances after each step, and `step` gets by this name. None for none.
+        clip: Largest norm; None clips nothing.
+        scaler: Makes the scaler of the loss; None scales nothing.
+        split: Axes over which the rows of the batch are split.
+        num_micro_batches: Number of parts of a rank's batch.
+        dtype: Floating-point dtype of model and batch.
+        computed_in: Dtype of the computation, whose inputs are rounded to `dtype`; None for `dtype`.
+        sizes: Arguments of `build` in the place of their defaults; `parallelize`, `batch` and
+            `step` may take them as well.
+        num_rows: Number of rows of the whole batch to train on; None for all.
+        weights: Key of the batch with the weight of each token; None if all count alike.
+        variation: Other data than `batch` gives; None for that.
+        resume: Whether the training is also saved after half of its steps, and loaded.
+        save: Takes `model`, `optimizer`, `scaler`, `schedule`, `mesh`, `path`; writes a
+            checkpoint to the folder `path`. None takes torch's distributed checkpoint.
+        load: Takes the same; reads the checkpoint into them.
+        beside: Where `step` makes the values to compare with; None with a loss.
+        draws_others: Whether steps draw from the second seed, `seed + 1`.
+    """
+
+    build: Function
+    parallelize: Function
+    batch: Function
+    loss: Function | None = None
+    step: Function | None = None
+    optimizer: Function = adamw
+    schedule: Function | None = None
+    clip: float | None = None
+    scaler: Function | None = None
+    split: Split | None = None
+    own: Own = field(default_factory=dict)
+    num_steps: int = 2
+    num_micro_batches: int = 1
+    dtype: torch.dtype = torch.float64
+    computed_in: torch.dtype | None = None
+    seed: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    num_rows: int | None = None
+    weights: str | None = None
+    variation: Variation | None = None
+    resume: bool = False
+    save: Function | None = None
+    load: Function | None = None
+    beside: Beside | None = None
+    draws_others: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the arguments.
+
+        Raises:
+            UsageError: One is of the wrong kind, or out of its range.
+        """
+        for name in _FUNCTIONS:
+            value = getattr(self, name)
+            if not callable(value) and not (value is None and name in _MAY_LACK):
+                raise UsageError(f"expected `{name}` to be a function, not {value!r}")
+        if self.loss is None and self.step is None:
+            raise UsageError("expected a loss, a step, or both")
+        if type(self.num_steps) is not int or self.num_steps < 1:
+            raise UsageError(
+                f"expected `steps` to be a number of 1 or more, not {self.num_steps!r}"
+            )
+        if self.clip is not None and not self.clip > 0:
+            raise UsageError(f"expected `clip` to be more than 0, not {self.clip!r}")
+        if self.dtype not in _DTYPES:
+            raise UsageError(
+                f"expected `dtype` to be one of {', '.join(map(str, _DTYPES))}, not "
+                f"{self.dtype}"
+            )
+
+    @property
+    def step_seed(self) -> int:
+        """Seed of the random numbers that a step draws."""
+        return self.seed + int(self.draws_others)
+
+    def model(self) -> nn.Module:
+        """Build the model.
+
+        Returns:
+            The model, in the dtype of the training.
+
+        Raises:
+            UsageError: It is no model, or its parameters have no values yet.
+        """
+        seed_torch(self.seed)
+        model = call(self.build, self.sizes)
+        if not isinstance(model, nn.Module):
+            raise UsageError(
+                f"expected build() to return a torch.nn.Module, not {_kind(model)}"
+            )
+        if any(each.is_meta for each in model.parameters()):
+            raise UsageError("expected build() to return values, not the device 'meta'")
+        if any(each.is_complex() for each in model.parameters()):
+            raise UsageError(
+                "expected build() to return real parameters, not complex ones; keep real and "
+                "imaginary parts as a last dimension, and view them by torch.view_as_complex"
+            )
+        model = _cast_model(model, self.dtype)
+        return _cast_model(model, self.computed_in or self.dtype)
+
+    def whole_batch(self, step: int) -> Any:
+        """Make the batch of a step, for all ranks."""
+        seed_torch(self.seed + 1 + step)
+        made = call(self.batch, {"step_index": step, **self.sizes})
+        batch = tree_map(self.cast, tree_map(self._cut, made))
+        return batch if self.variation is None else self.variation.changed(batch)
+
+    def _cut(self, leaf: Any) -> Any:
+        if (
+            self.num_rows is None
+            or not isinstance(leaf, torch.Tensor)
+            or not leaf.dim()
+        ):
+            return leaf
+        return leaf[: self.num_rows]
+
+    def cast(self, leaf: Any) -> Any:
+        """Return a value of the batch; floating-point and complex tensors in the training's dtype."""
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        return _cast(_cast(leaf, self.dtype), self.computed_in or self.dtype)
+
+    def own_optimizers(self, model: nn.Module) -> list[torch.optim.Optimizer]:
+        """Make the optimizers of a model."""
+        values = {"parameters": [*model.parameters()], "model": model}
+        made = call(self.optimizer, values)
+        listed = [*made] if isinstance(made, list | tuple) else [made]
+        for each in listed:
+            watch_bases(each)
+        return listed
+
+    def split_axes(self, layout: Layout) -> dict[str, int]:
+        """Return the axes of a layout that split the batch, each with its dimension; no function's."""
+        if self.split is None:
+            return {name: 0 for name in layout.names if name.startswith("dp")}
+        if callable(self.split):
+            return {}
+        named = (
+            dict(self.split)
+            if isinstance(self.split, Mapping)
+            else dict.fromkeys(self.split, 0)
+        )
+        return {name: dim for name, dim in named.items() if name in layout.names}
+
+    def all_sizes(self) -> dict[str, int]:
+        """Return the sizes of the model: the whole numbers that `build` takes."""
+        declared = inspect.signature(self.build).parameters.values()
+        sizes = {e.name: e.default for e in declared if type(e.default) is int}
+        return {**sizes, **self.sizes}
+
+    def smaller_sizes(self) -> list[dict[str, int]]:
+        """Return sizes of the model, each with one of them halved."""
+        sizes = self.all_sizes()
+        return [{**sizes, name: size // 2} for name, size in sizes.items() if size >= 2]
+
+
+def _cast_model(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Return a model in a dtype; `nn.Module.to` would drop the imaginary parts of buffers."""
+    kept = [
+        (module, name, _cast(buffer, dtype))
+        for module in model.modules()
+        for name, buffer in module.named_buffers(recurse=False)
+        if buffer.is_complex()
+    ]
+    for module, name, buffer in kept:
+        setattr(module, name, buffer.real)
+    model = model.to(dtype)
+    for module, name, buffer in kept:
+        setattr(module, name, buffer)
+    return model
+
+
+def _cast(leaf: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    if leaf.is_complex():
+        return leaf.to(dtype.to_complex())
+    return leaf.to(dtype) if leaf.is_floating_point() else leaf
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

@@ -1,0 +1,235 @@
+"""The verdict on the dumps of a job: who met whom, in which order, and who never came.
+
+The entries become traces, and the properties of the judge look at them. Entries alone do not
+tell the end of a job: a dump is a moment of it.
+
+Note [What a dump leaves out]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+- A recorder keeps its last entries. A group is judged from the first collective that the
+  dumps of all of its ranks have.
+- Dumps of ranks are written at different moments. A collective that has ended somewhere had all
+  of its ranks, so a dump without it is an older one.
+- The reduction and the root are not recorded, so nothing is said about them.
+- Messages are counted from the start of the job, so they are judged in whole dumps only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from typing_extensions import override
+
+from syncverify.judge.dumps.reading import Dump, Entry
+from syncverify.judge.evidence import Disagreement, Event
+from syncverify.judge.properties.any_program import judge_traced
+from syncverify.judge.properties.launch_order import launch_order_agrees
+from syncverify.judge.properties.matching import collectives_match_across_ranks
+from syncverify.judge.traced import TracedRun
+from syncverify.judge.violation import Violation
+from syncverify.plain_text import named
+from syncverify.trace.operations import POINT_TO_POINT
+from syncverify.trace.records import (
+    CollectiveKey,
+    CollectiveLaunch,
+    Moment,
+    SubjectCall,
+    TraceRecord,
+)
+from syncverify.trace.run import RankRun, Run
+
+# Names of those properties of any program that entries tell of.
+PROPERTIES: Final = frozenset(
+    {collectives_match_across_ranks.__name__, launch_order_agrees.__name__}
+)
+# All operations of a coalesced group have one sequence number.
+_MOST_COALESCED: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedMoment(Moment):
+    """The point of a job at which an entry was made: its number, for nothing else is known."""
+
+    record: int = 0
+
+    @override
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"record {self.record}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobVerdict:
+    """The verdict on the dumps of a job.
+
+    Attributes:
+        violations: Violations of the properties that dumps can show.
+        num_collectives: Number of collectives and messages that were judged.
+        num_unfinished: Number of all collectives in the dumps to which each rank came, and which
+            had not ended anywhere.
+        absent: Ranks of groups that left no dump.
+    """
+
+    violations: tuple[Violation, ...]
+    num_collectives: int
+    num_unfinished: int
+    absent: tuple[int, ...]
+
+
+def judge_dumps(dumps: Mapping[int, Dump]) -> JobVerdict:
+    """Judge the dumps of a job, by rank."""
+    meetings = _Meetings(dumps)
+    judged = meetings.judged()
+    num_ranks = max(meetings.members) + 1
+    traced = TracedRun(_run(judged, num_ranks))
+    violations = judge_traced(traced, PROPERTIES)
+    return JobVerdict(
+        (*violations, *meetings.without_dump()),
+        len({launch.key for own in judged.values() for launch in own}),
+        meetings.num_unfinished,
+        tuple(sorted(meetings.members - dumps.keys())),
+    )
+
+
+def _run(judged: Mapping[int, list[CollectiveLaunch]], num_ranks: int) -> Run:
+    """Return the run of a job; a rank with a dump has played, even without an entry."""
+    ranks = [RankRun() for _ in range(num_ranks)]
+    for rank, launches in judged.items():
+        trace: list[TraceRecord] = [SubjectCall(Moment("bind", 0)), *launches]
+        ranks[rank].trace = trace
+    return Run("flight recorder", tuple(ranks), carries_data=False)
+
+
+def _launches(dump: Dump, *, with_messages: bool) -> Iterator[CollectiveLaunch]:
+    counts = Counter[tuple[object, ...]]()
+    for entry in dump.entries:
+        operation, ranks = _ends(entry, dump.groups[entry.group])
+        is_message = operation in POINT_TO_POINT
+        if operation == "coalesced" or (is_message and not with_messages):
+            continue
+        number = 0 if is_message else entry.sequence
+        counts[entry.group, ranks, number] += 1
+        yield CollectiveLaunch(
+            moment=RecordedMoment("backward", 0, None, entry.record),
+            ranks=ranks,
+            sequence=number * _MOST_COALESCED + counts[entry.group, ranks, number],
+            operation=operation,
+            reduce_op="",
+            dtype=entry.dtype,
+            numel=entry.numel,
+            regions=(),
+            parameters=(),
+            source=entry.source,
+            communicator=entry.group,
+        )
+
+
+def _ends(entry: Entry, group: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
+    """Return the operation and its ranks: of a message `send 0->1` or `recv 1<-0`, two."""
+    operation, _, ends = entry.operation.partition(" ")
+    for arrow, step in (("->", 1), ("<-", -1)):
+        numbers = ends.split(arrow)[::step]
+        if len(numbers) == 2 and all(n.isdecimal() and n.isascii() for n in numbers):
+            places = [int(n) for n in numbers]
+            if max(places) < len(group):
+                return operation, tuple(group[place] for place in places)
+    return operation, group
+
+
+class _Meetings:
+    """Collectives of all dumps, and where they are known to be complete.
+
+    Attributes:
+        members: Global ranks of all groups, and those of the dumps.
+    """
+
+    def __init__(self, dumps: Mapping[int, Dump]) -> None:
+        groups = [ranks for dump in dumps.values() for ranks in dump.groups.values()]
+        self.members = {*dumps, *itertools.chain(*groups)}
+        self._dumps = dumps
+        is_whole = not any(dump.is_cut for dump in dumps.values())
+        self._launches = {
+            rank: [*_launches(dump, with_messages=is_whole)]
+            for rank, dump in dumps.items()
+        }
+        self._came: defaultdict[CollectiveKey, set[int]] = defaultdict(set)
+        self._done: set[CollectiveKey] = set()
+        for rank, own in self._launches.items():
+            done = {entry.record for entry in dumps[rank].entries if entry.is_done}
+            for launch in own:
+                self._came[launch.key].add(rank)
+                assert isinstance(launch.moment, RecordedMoment)
+                if launch.moment.record in done:
+                    self._done.add(launch.key)
+
+    @property
+    def num_unfinished(self) -> int:
+        """Count the collectives to which all ranks came, and which had not ended anywhere."""
+        return sum(
+            key not in self._done and came >= {*key.ranks}
+            for key, came in self._came.items()
+        )
+
+    def judged(self) -> dict[int, list[CollectiveLaunch]]:
+        """Return the launches that dumps can tell of, numbered without gaps.
+
+        See Note [What a dump leaves out].
+        """
+        starts = self._first_common()
+        kept = {
+            key
+            for key, came in self._came.items()
+            if key.sequence >= starts.get(key[:2], 0)
+            and not (key in self._done and {*key.ranks} & self._dumps.keys() - came)
+        }
+        counts = Counter[tuple[object, ...]]()
+        places = dict[CollectiveKey, int]()
+        for key in sorted(kept):
+            places[key] = counts[key[:2]]
+            counts[key[:2]] += 1
+        return {
+            rank: [
+                replace(launch, sequence=places[launch.key])
+                for launch in own
+                if launch.key in kept
+            ]
+            for rank, own in self._launches.items()
+        }
+
+    def without_dump(self) -> Iterator[Violation]:
+        """Find the first collective that waits for ranks which left no dump."""
+        for rank, own in self._launches.items():
+            for launch in own:
+                silent = sorted({*launch.ranks} - self._dumps.keys())
+                if silent and launch.key not in self._done:
+                    yield Violation(
+                        collectives_match_across_ranks.__name__,
+                        "rank_left_no_dump",
+                        f"rank {rank} waits in {launch}, and {named('rank', silent)} of the "
+                        "group left no dump",
+                        tuple(silent),
+                        evidence=Disagreement(
+                            named=(launch.source,),
+                            events=(Event(f"rank {rank}: {launch.moment}"),),
+                        ),
+                    )
+                    return
+
+    def _first_common(self) -> dict[tuple[str, tuple[int, ...]], float]:
+        """Return by group the number from which on no recorder had dropped a collective."""
+        starts: dict[tuple[str, tuple[int, ...]], float] = {}
+        for rank, dump in self._dumps.items():
+            if not dump.is_cut:
+                continue
+            own: dict[tuple[str, tuple[int, ...]], float] = {}
+            for launch in self._launches[rank]:
+                own.setdefault(launch.key[:2], launch.sequence)
+            for place in dump.groups.items():  # one without an entry tells nothing
+                own.setdefault(place, math.inf)
+            for place, first in own.items():
+                starts[place] = max(starts.get(place, 0), first)
+        return starts

@@ -1,0 +1,149 @@
+"""Dumps of a run, one a rank, as torch's flight recorder writes them.
+
+Source: `torch/distributed/flight_recorder`, which analyzes such dumps, version 2.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from syncverify.trace.operations import POINT_TO_POINT
+from syncverify.trace.records import (
+    CollectiveLaunch,
+    TraceRecord,
+)
+from syncverify.trace.run import Traces
+from syncverify.trace.source_lines import NoLine, Origin
+from syncverify.trace.timeline.ticks import Ticks, ticks_of
+
+VERSION: Final = "2.10"
+# Names of dtypes in dumps, where they are not the capitalized ones of torch.
+DTYPES: Final = {
+    "float32": "Float",
+    "float64": "Double",
+    "float16": "Half",
+    "bfloat16": "BFloat16",
+    "int64": "Long",
+    "int32": "Int",
+    "int16": "Short",
+    "int8": "Char",
+    "uint8": "Byte",
+}
+_GATHERING: Final = frozenset({"all_gather", "all_gather_single", "gather"})
+_SCATTERING: Final = frozenset({"reduce_scatter", "reduce_scatter_single", "scatter"})
+
+JsonObject = dict[str, Any]
+
+
+def dumps_of(traces: Traces) -> dict[int, JsonObject]:
+    """Return the dump of each rank that plays, by its global rank."""
+    ticks = ticks_of(traces)
+    members = _members(traces)
+    return {
+        rank: _dump(rank, trace, ticks, members)
+        for rank, trace in enumerate(traces)
+        if trace
+    }
+
+
+def _members(traces: Traces) -> dict[str, tuple[int, ...]]:
+    """Return the ranks of each communicator, in group order; messages name two of them."""
+    found: dict[str, tuple[int, ...]] = {}
+    for launch in (each for trace in traces for each in trace):
+        if isinstance(launch, CollectiveLaunch):
+            known = found.get(launch.communicator, ())
+            if launch.operation not in POINT_TO_POINT:
+                found[launch.communicator] = launch.ranks
+            elif not {*launch.ranks} <= {*known}:
+                both = {*known, *launch.ranks}
+                found[launch.communicator] = tuple(sorted(both))
+    return found
+
+
+def _dump(
+    rank: int,
+    trace: Sequence[TraceRecord],
+    ticks: Ticks,
+    members: dict[str, tuple[int, ...]],
+) -> JsonObject:
+    own = {name: ranks for name, ranks in members.items() if rank in ranks}
+    return {
+        "version": VERSION,
+        "pg_config": {
+            name: {"name": name, "desc": "undefined", "ranks": str([*ranks])}
+            for name, ranks in own.items()
+        },
+        "pg_status": {},
+        "comm_lib_version": "",
+        "entries": [*_entries(rank, trace, ticks, members)],
+    }
+
+
+def _entries(
+    rank: int,
+    trace: Sequence[TraceRecord],
+    ticks: Ticks,
+    members: dict[str, tuple[int, ...]],
+) -> Iterator[JsonObject]:
+    number, num_messages = 0, 0
+    for tick, launch in zip(ticks.of_records[rank], trace, strict=True):
+        if not isinstance(launch, CollectiveLaunch):
+            continue
+        ranks = members[launch.communicator]
+        is_message = launch.operation in POINT_TO_POINT
+        num_messages += is_message
+        is_complete = launch.key in ticks.ends
+        output = _output(launch)
+        dtypes = [DTYPES.get(launch.dtype, launch.dtype.capitalize())]
+        yield {
+            "frames": _frames(launch.source),
+            "record_id": number,
+            "pg_id": list(members).index(launch.communicator),
+            "process_group": (launch.communicator, "undefined"),
+            "collective_seq_id": 0 if is_message else launch.sequence + 1,
+            "p2p_seq_id": num_messages,
+            "op_id": number + 1,
+            "profiling_name": f"nccl:{_name(launch, ranks)}",
+            "time_created_ns": tick * 1000,
+            "input_sizes": [[launch.numel]],
+            "input_dtypes": dtypes,
+            "output_sizes": [[output]],
+            "output_dtypes": dtypes,
+            "state": "completed" if is_complete else "started",
+            "time_discovered_started_ns": tick * 1000,
+            "time_discovered_completed_ns": (
+                ticks.ends[launch.key] * 1000 if is_complete else None
+            ),
+            "retired": is_complete,
+            "timeout_ms": 600_000,
+            "is_p2p": is_message,
+        }
+        number += 1
+
+
+def _name(launch: CollectiveLaunch, ranks: tuple[int, ...]) -> str:
+    """Return the operation; of a message with its two ends, as positions in the group."""
+    if launch.operation not in POINT_TO_POINT:
+        return launch.operation
+    source, target = (ranks.index(rank) for rank in launch.ranks)
+    if launch.operation == "send":
+        return f"send {source}->{target}"
+    return f"recv {target}<-{source}"
+
+
+def _output(launch: CollectiveLaunch) -> int:
+    """Return the number of elements that the rank receives."""
+    if launch.operation in _GATHERING:
+        return launch.numel * len(launch.ranks)
+    if launch.operation in _SCATTERING:
+        return launch.numel // len(launch.ranks)
+    return launch.numel
+
+
+def _frames(source: Origin) -> list[JsonObject]:
+    """Return a line of the subject as one frame."""
+    if isinstance(source, NoLine):
+        return []
+    name, path, number = source.function, source.path, source.number
+    return [{"name": name, "filename": path, "line": number}]

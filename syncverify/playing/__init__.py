@@ -1,0 +1,1 @@
+"""Playing: threads, processes or GPUs on which the ranks of a program run."""

@@ -1,0 +1,202 @@
+"""The outcomes of one scenario, gathered until all are there or none comes.
+
+Note [Patience with processes]
+    A rank that waits for a peer uses no processor time, and a rank that works uses some,
+    however busy the machine is. So after each window without an outcome, processor time
+    decides, as on `sim` (Note [When a silence is a hang]). The run is over in three cases:
+
+    * no rank used any processor time;
+    * a rank in a line of the subject used a window of processor time, and recorded nothing;
+    * a rank slept and woke for many windows, and recorded nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, Protocol, TypeVar
+
+from syncverify.errors import InternalError
+from syncverify.playing.faults import launches_of, unmatched_fault
+from syncverify.playing.messages import JobOutcome, Status
+from syncverify.playing.packed_outcomes import unpack_result
+from syncverify.processes.silence import Silence, SilenceKind, Watched, pause_seconds
+from syncverify.trace.run import RankRun
+
+
+class RankProcess(Watched, Protocol):
+    """The process of a rank, as the process that gathers sees it."""
+
+    def why_silent(self) -> str:
+        """Say why the process does not answer."""
+
+    def stacks(self) -> str:
+        """Return the stacks of a process that does not answer; "" for none. It may end."""
+
+
+Process = TypeVar("Process", bound=RankProcess)
+
+
+@dataclass
+class Gathering(ABC, Generic[Process]):
+    """The outcomes of one scenario so far.
+
+    Attributes:
+        processes: One for each rank, in rank order.
+        patience_seconds: Length of a window, in wall time and in processor time.
+        outcomes: The outcomes that arrived, by rank.
+        died: The signal or exit code of each process that died, by rank.
+        statuses: In the end, the status of each rank that has no outcome, and answers.
+    """
+
+    aftershock_seconds: ClassVar[float] = 2.0  # after a fault, for the other ranks
+
+    processes: Sequence[Process]
+    patience_seconds: float
+    outcomes: dict[int, JobOutcome] = field(default_factory=dict)
+    died: dict[int, str] = field(default_factory=dict)
+    statuses: dict[int, Status] = field(default_factory=dict)
+
+    def pending(self) -> list[int]:
+        """Return the ranks that have a live worker and no outcome."""
+        ended = {*self.outcomes, *self.died}
+        return [rank for rank in range(len(self.processes)) if rank not in ended]
+
+    def silent(self) -> list[int]:
+        """Return the pending ranks that did not answer."""
+        return [rank for rank in self.pending() if rank not in self.statuses]
+
+    def raise_errors(self) -> None:
+        """Raise the error of a rank that is no fault of the subject, if there is one.
+
+        Groups that are being set up when a peer is lost raise too: the loss counts then.
+
+        Raises:
+            EnvironmentNotSupportedError: The backend does not play all of the scenario.
+            SubjectError: The subject lacks a part of its API.
+            InternalError: The harness failed on some rank.
+        """
+        for _, outcome in sorted(self.outcomes.items()):
+            outcome.raise_usage_error()
+        for rank, outcome in sorted(self.outcomes.items()):
+            if outcome.is_aftershock and self._has_cause():
+                continue
+            if outcome.harness_error is not None:
+                raise InternalError(f"rank {rank}:\n{outcome.harness_error}")
+
+    def broken_connection(self) -> str:
+        """Say which rank could not connect to its peers, though no process was lost.
+
+        The harness connects groups before the subject runs. On a busy machine that may fail.
+
+        Returns:
+            The rank and the error, or "" if all are connected, or a peer is the cause.
+        """
+        if self._has_cause():
+            return ""
+        for rank, outcome in sorted(self.outcomes.items()):
+            if outcome.is_aftershock and outcome.harness_error is not None:
+                error = outcome.harness_error.strip().splitlines()[-1]
+                return f"rank {rank}: {error}"
+        return ""
+
+    def _has_cause(self) -> bool:
+        """Tell whether a rank was lost, failed or refused, so that its peers cannot go on."""
+        has_ended = any(each.harness_error is None for each in self._failed())
+        return bool(has_ended or self.died or self.silent())
+
+    def may_leave_collectives(self) -> bool:
+        """Tell whether a collective may wait on: a rank failed or is lost, or some do not match."""
+        if self.died or self.pending() or self._failed():
+            return True
+        return unmatched_fault(launches_of(self.outcomes), self.outcomes) is not None
+
+    def rank_runs(self) -> tuple[RankRun, ...]:
+        """Return the run of each rank, empty where none arrived."""
+        outcomes = [self.outcomes.get(rank) for rank in range(len(self.processes))]
+        return tuple(
+            RankRun() if each is None else unpack_result(each.result)
+            for each in outcomes
+        )
+
+    def gather(self) -> None:
+        """Receive outcomes until all are there, or the rest makes no progress."""
+        silences = {
+            rank: Silence(self.processes[rank], tick=0.0) for rank in self.pending()
+        }
+        while self.pending():
+            patience = (
+                self.aftershock_seconds if self._has_fault() else self.patience_seconds
+            )
+            pause = pause_seconds(self.patience_seconds)
+            if self._receive(pause) or self._has_moved(silences, pause):
+                continue
+            if self._receive(patience - pause):
+                continue
+            self._ask(self.patience_seconds)
+            findings = {
+                rank: self._finding(rank, silences[rank]) for rank in self.pending()
+            }
+            if self._has_fault():
+                # A rank that waits for the failed one sleeps. One that a busy machine keeps
+                # from running may fail as well, and the report names the first failure.
+                if "slow" not in findings.values():
+                    return
+            elif self._is_over(findings):
+                return
+
+    def _has_moved(self, silences: dict[int, Silence], pause_seconds: float) -> bool:
+        """Tell whether a rank that answers at once had an event since the last question."""
+        if self._has_fault():
+            return False
+        self._ask(pause_seconds)
+        pending = [rank for rank in self.pending() if rank in self.statuses]
+        moved = [
+            rank
+            for rank in pending
+            if silences[rank].has_moved(self.statuses[rank].progress)
+        ]
+        return bool(moved)
+
+    def _finding(self, rank: int, silence: Silence) -> SilenceKind:
+        """Return the finding of a window that passed without an outcome of the rank."""
+        status = self.statuses.get(rank)
+        if status is not None and silence.has_moved(status.progress):
+            return "slow"
+        silence.go_on(self.patience_seconds, is_silent=status is None)
+        return silence.finding(self.patience_seconds)
+
+    def _is_over(self, findings: dict[int, SilenceKind]) -> bool:
+        """Tell whether no rank will ever move."""
+        if all(finding == "idle" for finding in findings.values()):
+            return True
+        return any(
+            finding == "endless" or (finding == "spent" and self._is_in_subject(rank))
+            for rank, finding in findings.items()
+        )
+
+    def _is_in_subject(self, rank: int) -> bool:
+        # Without a line of the subject on its stack, a rank starts up or imports, which may
+        # take much processor time and is no hang.
+        status = self.statuses.get(rank)
+        return status is None or bool(status.lines)
+
+    def _has_fault(self) -> bool:
+        """Tell whether a rank failed, so that others may never end."""
+        return bool(self.died or self._failed())
+
+    def _failed(self) -> list[JobOutcome]:
+        return [each for each in self.outcomes.values() if each.is_failure]
+
+    @abstractmethod
+    def _receive(self, patience_seconds: float) -> bool:
+        """Receive what arrives first; return False if nothing came within the time."""
+
+    @abstractmethod
+    def _ask(self, seconds: float) -> None:
+        """Ask each pending rank for its status; an outcome may come instead.
+
+        Args:
+            seconds: Length of a window. Answers are awaited for a share of it, at most.
+        """

@@ -1,0 +1,110 @@
+"""One play of a program on ranks that are threads of this process.
+
+A program is what runs on a rank: a class with a scenario, a function of a user, a training on a
+layout. They differ in how they are made, and pass the same door here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from syncverify.late_imports import import_dynamo
+from syncverify.playing.faults import threads_fault
+from syncverify.playing.program.exact_arithmetic import exact_arithmetic
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.turns.decisions import Decisions
+from syncverify.sim.turns.stalls import Stall
+from syncverify.trace.run import RankRun, Run
+
+
+class Program(Protocol):
+    """A function of a rank, with what its machine has to be like."""
+
+    @property
+    def hang_timeout_seconds(self) -> float:
+        """Seconds without progress after which a rank counts as hung."""
+
+    @property
+    def completes_in_order(self) -> bool:
+        """Tell whether collectives of one group complete in the order of their launches."""
+
+    @property
+    def max_steps_per_rank(self) -> int:
+        """Turns of a rank after which it never returns."""
+
+    def prepare(self, machine: SimulatedMachine) -> None:
+        """Give a new machine its devices and its failures."""
+
+    def around(
+        self, machine: SimulatedMachine, results: Sequence[RankRun]
+    ) -> AbstractContextManager[object]:
+        """Return the settings of this process during the play."""
+
+    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> None:
+        """Run the program on a rank."""
+
+
+class Ended(NamedTuple):
+    """The end of a play.
+
+    Attributes:
+        run: Traces, and the reason of an early end.
+        stall: The reason for which no rank could go on; None if there is none.
+        is_whole: Whether each rank returned.
+        machine: The machine, at the end.
+    """
+
+    run: Run
+    stall: Stall | None
+    is_whole: bool
+    machine: SimulatedMachine
+
+
+def play(
+    program: Program,
+    decisions: Decisions,
+    recorders: Sequence[RankRecorder],
+    *,
+    is_prompt: bool = False,
+    passes_stalls: bool = False,
+) -> Ended:
+    """Play a program on all of its ranks.
+
+    Args:
+        program: The program.
+        decisions: Decisions in the place of timing.
+        recorders: Recorders, by rank.
+        is_prompt: Whether each collective ends where it is issued.
+        passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
+            values.
+
+    Returns:
+        The run, and how it ended.
+
+    Raises:
+        EnvironmentNotSupportedError: The program asks for what the machine does not simulate.
+        InternalError: The machine is at fault.
+    """
+    import_dynamo()
+    machine = SimulatedMachine(
+        len(recorders),
+        decisions=decisions,
+        recorders=recorders,
+        hang_timeout_seconds=program.hang_timeout_seconds,
+        max_steps_per_rank=program.max_steps_per_rank,
+        completes_in_order=program.completes_in_order,
+        passes_stalls=passes_stalls,
+    )
+    machine.world.is_prompt = is_prompt
+    program.prepare(machine)
+    results = tuple(RankRun(trace=recorder.trace) for recorder in recorders)
+    with exact_arithmetic(), program.around(machine, results):
+        threads, stall = machine.run(
+            lambda rank: program.on_rank(rank, recorders[rank], results[rank])
+        )
+    fault = threads_fault(threads, stall, machine.world.mismatch)
+    run = Run("sim", results, fault, was_very_long=decisions.was_very_long)
+    return Ended(run, stall, all(each.error is None for each in threads), machine)

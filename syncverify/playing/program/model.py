@@ -1,0 +1,327 @@
+"""The model of one rank: a scenario's parameters as torch parameters, and their losses."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from syncverify.playing.program.graphs.custom_function import undefined_gradient
+from syncverify.playing.program.graphs.losses import AsRank, Losses, one_thread, total
+from syncverify.playing.program.graphs.products import dot
+from syncverify.playing.program.graphs.reuse import added_to
+from syncverify.playing.program.graphs.shared_storage import (
+    INTO_ONE_STORAGE,
+    OneStorage,
+)
+from syncverify.playing.program.graphs.uses import USES
+from syncverify.playing.program.injected_error import failing_term, idle_term
+from syncverify.playing.program.local_parts import local_part
+from syncverify.playing.program.modules.model import initial_value
+from syncverify.playing.program.modules.named import module_loss, require_own_parameters
+from syncverify.playing.program.training_program import Drop
+from syncverify.scenario import step_plan
+from syncverify.scenario.contributions import contribution, magnitude, with_overflow
+from syncverify.scenario.distribution import in_format, local_in_graph, wrap_local
+from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.scenario.other_meshes import mesh_of
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
+
+# Makes the context manager of one parameter's part of the forward, by parameter name.
+ForwardContext = Callable[[str], AbstractContextManager[object]]
+# Name of a term that uses no parameter, or all parameters.
+_NO_PARAMETER = ""
+# Added to a small whole number, bfloat16 and float16 round it: a broadcast in one of them leaves
+# its sender with another value.
+_IN_NO_NARROW_DTYPE = 2**-12
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """The parameters of one rank, by name, in registration order.
+
+    Attributes:
+        scenario: Scenario with the specs of the parameters.
+        parameters: DTensors or ordinary parameters, by name.
+    """
+
+    scenario: Scenario
+    rank: int
+    parameters: Mapping[str, nn.Parameter]
+
+    def param_groups(self, step: int) -> list[list[nn.Parameter]]:
+        """Return the parameters of a step as the subject's factory takes them, by group.
+
+        A parameter that is listed twice comes a second time at the end of its group, or of
+        the next one. Example: a model's head that shares its weight with the first layer.
+        """
+        listed: defaultdict[int, list[nn.Parameter]] = defaultdict(list)
+        born = self.born(step)
+        most = max(spec.num_listed for spec in born)
+        for again, spec in itertools.product(range(most), born):
+            if again < spec.num_listed:
+                listed[spec.group].append(self.parameters[spec.name])
+        for spec in born:
+            if spec.also_in_next_group:
+                listed[spec.group + 1].append(self.parameters[spec.name])
+        return [listed[index] for index in sorted(listed)]
+
+    def born(self, step: int) -> list[ParameterSpec]:
+        """List the parameters that are part of the training in a step."""
+        listed = self.scenario.parameters
+        return [s for s in listed if step_plan.is_born(self.scenario, s, step)]
+
+    def copy(self) -> LocalModel:
+        """Return parameters with the same values and without hooks or gradients."""
+        copies = {
+            name: nn.Parameter(each.detach().clone(), requires_grad=each.requires_grad)
+            for name, each in self.parameters.items()
+        }
+        return replace(self, parameters=copies)
+
+    def loss(
+        self,
+        *,
+        step: int,
+        micro_batch: int,
+        using: ForwardContext = nullcontext,
+        fails: bool = False,
+    ) -> torch.Tensor:
+        """Return a scalar in float32 with exactly this micro-batch's contributions as gradients.
+
+        The loss of a real module has the module's own gradients, which round. `using` makes the
+        context manager of one parameter's part of the forward. `fails` makes the backward fail
+        in the middle.
+        """
+        return total(self._terms(step, micro_batch, using, fails=fails).values())
+
+    def evaluated(
+        self, *, step: int, using: ForwardContext = nullcontext
+    ) -> torch.Tensor:
+        """Return the first loss of a step, computed without a graph.
+
+        Each use is a plain product: some uses need a graph. Arguments are those of `loss`.
+        """
+        specs = (replace(spec, use=PLAIN) for spec in self.scenario.parameters)
+        plain = replace(self.scenario, parameters=tuple(specs))
+        model = replace(self, scenario=plain)
+        return model.loss(step=step, micro_batch=0, using=using)
+
+    def losses(
+        self,
+        *,
+        step: int,
+        micro_batch: int,
+        using: ForwardContext = nullcontext,
+        fails: bool = False,
+        as_rank: AsRank = one_thread,
+    ) -> Losses:
+        """Return the terms of the loss that need gradients, for a word of `BACKWARDS`.
+
+        Arguments are those of `loss`; `as_rank` makes another thread a thread of this rank.
+        """
+        terms = {
+            name: term
+            for name, term in self._terms(step, micro_batch, using, fails=fails).items()
+            if term.requires_grad
+        }
+        own = {name: self.parameters[name] for name in terms if name in self.parameters}
+        return Losses(terms, own, as_rank)
+
+    def _terms(
+        self, step: int, micro_batch: int, using: ForwardContext, *, fails: bool
+    ) -> dict[str, torch.Tensor]:
+        """Compute the terms of a loss, by name of their parameter or `_NO_PARAMETER`."""
+        if self.scenario.module != PLAIN:
+            return {
+                _NO_PARAMETER: self._module_loss(step=step, micro_batch=micro_batch)
+            }
+        device = next(iter(self.parameters.values())).device
+        listed = step_plan.used_parameters(self.scenario, self.rank, step, micro_batch)
+        terms: dict[str, torch.Tensor] = {}
+        storages = defaultdict[tuple[torch.dtype, str], OneStorage](OneStorage)
+        for position, spec in enumerate(listed):
+            if fails and position == len(listed) // 2:
+                terms[_NO_PARAMETER] = failing_term(device)
+            with using(spec.name):
+                before = listed[:position]
+                terms[spec.name] = self._term(
+                    spec, step, micro_batch, before=before, storages=storages
+                )
+        for spec in self.born(step):
+            if spec.used == "undefined" and self.parameters[spec.name].requires_grad:
+                part = local_in_graph(self.parameters[spec.name], spec)
+                # By another name: hooks of the user on the parameter would get no tensor.
+                terms[f"{spec.name}, undefined"] = undefined_gradient(part)
+        if fails and not listed:  # terms of undefined gradients alone would not fail
+            terms[_NO_PARAMETER] = failing_term(device)
+        if not any(term.requires_grad for term in terms.values()):
+            terms[_NO_PARAMETER] = idle_term(device)
+        return terms
+
+    def _term(
+        self,
+        spec: ParameterSpec,
+        step: int,
+        micro_batch: int,
+        *,
+        before: Sequence[ParameterSpec],
+        storages: Mapping[tuple[torch.dtype, str], OneStorage],
+    ) -> torch.Tensor:
+        """Compute a term with exactly the parameter's contribution as gradient."""
+        local = local_in_graph(self.parameters[spec.name], spec)
+        at = {"rank": self.rank, "step": step, "micro_batch": micro_batch}
+        constant = contribution(self.scenario, spec, **at)
+        constant = with_overflow(constant, self.scenario, spec, **at)
+        scale = magnitude(self.scenario, spec)
+        # Some uses ask for a graph, which a frozen parameter does not have.
+        if spec.use == PLAIN or not local.requires_grad:
+            scaled = constant * scale
+            return dot(local, scaled.to(dtype=local.dtype, device=local.device))
+        # Inf and NaN in the gradient of another parameter would not cancel out.
+        is_added = spec.use == "added_to_another" and bool(constant.isfinite().all())
+        # Some take the constant for whole numbers.
+        constant = constant.to(dtype=local.dtype, device=local.device)
+        other = self._other_of_shape(local, before) if is_added else None
+        if other is not None:
+            remake = functools.partial(local_in_graph, self.parameters[spec.name], spec)
+            return added_to(other, remake, (constant * scale).to(local.dtype))
+        if spec.use == INTO_ONE_STORAGE:
+            # Memory of one tensor belongs to one stream.
+            is_apart = self.scenario.launch == "parameter_streams"
+            storage = storages[local.dtype, spec.name if is_apart else ""]
+            return storage.dot(local, (constant * scale).to(local.dtype))
+        term = USES[spec.use](local, constant)
+        return term if scale == 1 else term * scale
+
+    def _other_of_shape(
+        self, local: torch.Tensor, before: Sequence[ParameterSpec]
+    ) -> torch.Tensor | None:
+        """Return the local part of a parameter with an earlier term, equal in shape and dtype.
+
+        Backward goes through terms from the last one to the first: sums of the other
+        parameter's gradient stay exact, since its own term comes after those that cancel out.
+        """
+        for other in before:
+            part = local_in_graph(self.parameters[other.name], other)
+            is_alike = part.shape == local.shape and part.dtype == local.dtype
+            if is_alike and part.requires_grad:
+                return part
+        return None
+
+    def drop_gradients(self, drop: Drop) -> None:
+        """Set the gradients of some parameters to None."""
+        for parameter in [*self.parameters.values()][drop.first :: drop.every]:
+            parameter.grad = None
+
+    def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
+        # One view or local part for each parameter. All uses of a tied parameter then add
+        # up in the parameter's dtype, before the engine casts the sum to `grad_dtype`.
+        parts = {
+            name: p.to_local() if isinstance(p, DTensor) else p.view_as(p)
+            for name, p in self.parameters.items()
+        }
+        return module_loss(
+            self.scenario, parts, rank=self.rank, step=step, micro_batch=micro_batch
+        )
+
+    def local_gradients(self) -> dict[str, torch.Tensor]:
+        """Return the local gradients that exist now, without copies, by parameter name."""
+        gradients = {name: local_gradient(p) for name, p in self.parameters.items()}
+        return {
+            name: gradient
+            for name, gradient in gradients.items()
+            if gradient is not None
+        }
+
+    def partial_gradients(self) -> frozenset[str]:
+        """Name the parameters with a gradient that is `Partial` over several ranks."""
+        return frozenset(
+            name
+            for name, parameter in self.parameters.items()
+            if isinstance(parameter.grad, DTensor) and _is_partial(parameter.grad)
+        )
+
+
+def build_model(
+    scenario: Scenario,
+    *,
+    rank: int,
+    device: torch.device,
+    meshes: Mapping[MeshSpec, DeviceMesh] | None,
+) -> LocalModel:
+    """Return one rank's parameters; replicas have equal values, but for `replicas=unequal`.
+
+    Without meshes, every parameter is an ordinary tensor of its local shape.
+    """
+    if scenario.module != PLAIN:
+        require_own_parameters(scenario)
+    parameters = {
+        spec.name: _build_parameter(
+            scenario, spec, rank=rank, device=device, meshes=meshes
+        )
+        for spec in scenario.parameters
+    }
+    return LocalModel(scenario, rank, parameters)
+
+
+def start_value(scenario: Scenario, spec: ParameterSpec, rank: int) -> torch.Tensor:
+    """Return one rank's part of a parameter as training starts, not yet in the parameter's dtype."""
+    if scenario.module != PLAIN:
+        return initial_value(scenario.mesh, spec, rank)
+    shape = torch.Size(local_shape(scenario.mesh, spec, rank))
+    # Replicas of one part are equal, unless the scenario says otherwise. Other parts differ, so
+    # that a broadcast of what has to stay local is seen.
+    first = contributing_ranks(scenario.mesh, spec, rank)[0]
+    is_equal = scenario.replicas == "equal"
+    part = first if is_equal else _own_part(scenario, spec, rank)
+    values = ((torch.arange(shape.numel()) + part) % 5 - 2).reshape(shape)
+    return values if is_equal else values + _IN_NO_NARROW_DTYPE
+
+
+def _own_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> int:
+    """Return a number that differs between ranks by other amounts for other parameters."""
+    return (rank + 1) * (1 + scenario.parameters.index(spec) % 4)
+
+
+def _build_parameter(
+    scenario: Scenario,
+    spec: ParameterSpec,
+    *,
+    rank: int,
+    device: torch.device,
+    meshes: Mapping[MeshSpec, DeviceMesh] | None,
+) -> nn.Parameter:
+    dtype: torch.dtype = getattr(torch, spec.dtype)
+    values = start_value(scenario, spec, rank)
+    data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)
+    if meshes is not None and spec.placements is not None:
+        mesh = mesh_of(scenario.mesh, spec)
+        data = wrap_local(data, meshes[mesh], mesh, spec)
+    parameter = nn.Parameter(data, requires_grad=spec.requires_grad)
+    if spec.grad_dtype is not None:
+        parameter.grad_dtype = getattr(torch, spec.grad_dtype)
+    return parameter
+
+
+def _is_partial(tensor: DTensor) -> bool:
+    sizes = tensor.device_mesh.shape
+    return any(
+        placement.is_partial() and size > 1
+        for placement, size in zip(tensor.placements, sizes, strict=True)
+    )
+
+
+def local_gradient(parameter: nn.Parameter) -> torch.Tensor | None:
+    """Return this rank's part of a gradient without a copy; None without a gradient."""
+    return None if parameter.grad is None else local_part(parameter.grad)

@@ -1,0 +1,9 @@
+"""Real `torch.nn` modules that scenarios train, instead of a sum of products."""
+
+from __future__ import annotations
+
+from syncverify.playing.program.modules.layers import provide_layers
+from syncverify.playing.program.modules.model import Model
+from syncverify.playing.program.modules.named import MODELS, module_parameters
+
+__all__ = ["MODELS", "Model", "module_parameters", "provide_layers"]

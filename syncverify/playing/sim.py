@@ -1,0 +1,201 @@
+"""The `sim` backend: ranks are threads of this process, which take turns; no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.playing.announcement import announce
+from syncverify.playing.failures import failures_of
+from syncverify.playing.gpu_needs import refusing_what_needs_gpus
+from syncverify.playing.play import play
+from syncverify.playing.program.graphs import cpp
+from syncverify.playing.program.leftovers import drop_what_is_undone
+from syncverify.playing.program.rank_program import play as play_rank
+from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.per_rank.string_hashes import own_hashes
+from syncverify.sim.process_wide.generators import unlikely_start
+from syncverify.sim.process_wide.rank_variables import ranks_per_machine
+from syncverify.sim.process_wide.settings import restored_settings
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
+from syncverify.sim.turns.pauses import short_pauses
+from syncverify.sim.turns.scheduler import MAX_STEPS_PER_RANK
+from syncverify.subjects.subject import Subject, SubjectFactory
+from syncverify.trace.run import Fault, FaultKind, RankRun, Run
+
+
+class SimBackend:
+    """Plays scenarios on simulated ranks.
+
+    Args:
+        hang_timeout_seconds: How long a rank may keep its turn without progress before
+            the run is ended; see Note [A rank that does not come back].
+        watches_engine: Whether runs have a log of their backward passes, which takes time.
+    """
+
+    name = "sim"
+    follows_schedules: Final = True
+
+    def __init__(
+        self,
+        *,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+        watches_engine: bool = False,
+    ) -> None:
+        self._watches_engine = watches_engine
+        self._hang_timeout_seconds = hang_timeout_seconds
+        # Subjects that used no second stream so far, under any contract. With one
+        # stream no access can race, so accesses are not recorded; a run that has more
+        # streams is played again.
+        self._with_one_stream: set[SubjectFactory] = set()
+
+    def run(
+        self,
+        scenario: Scenario,
+        subject: Subject,
+        schedule: Schedule | Decisions = DEFAULT_SCHEDULE,
+        recorders: Sequence[RankRecorder] | None = None,
+    ) -> Run:
+        """Play a scenario on all of its ranks.
+
+        Args:
+            scenario: The scenario to play.
+            subject: The synchronizer under test.
+            schedule: Schedule to follow, or the decisions that take the place of timing, whose
+                `taken` holds each of them afterwards.
+            recorders: Recorders, by rank, that do more than write a trace.
+
+        Returns:
+            The run.
+
+        Raises:
+            EnvironmentNotSupportedError: The subject asks for what is not simulated.
+            SubjectError: The instance that the factory made lacks a part of the subject API.
+            InternalError: The harness failed on some rank.
+        """
+        decisions = schedule
+        if isinstance(decisions, Schedule):
+            decisions = Decisions(SchedulePolicy(decisions))
+        if recorders is not None:
+            return self._play(scenario, subject, decisions, recorders)
+        num_ranks = scenario.mesh.num_ranks
+        program_has_one_stream = scenario.launch == "current_stream"
+        has_one = program_has_one_stream and subject.factory in self._with_one_stream
+        recorders = self._recorders(num_ranks, records_accesses=not has_one)
+        run = self._play(scenario, subject, decisions, recorders)
+        if any(recorder.lacks_accesses for recorder in recorders):
+            self._with_one_stream.discard(subject.factory)
+            again = Decisions(SchedulePolicy(decisions.schedule))
+            recorders = self._recorders(num_ranks, records_accesses=True)
+            run = self._play(scenario, subject, again, recorders)
+        had_one = all(recorder.streams.is_alone for recorder in recorders)
+        if program_has_one_stream and had_one:
+            self._with_one_stream.add(subject.factory)
+        return run
+
+    def _recorders(
+        self, num_ranks: int, *, records_accesses: bool
+    ) -> list[RankRecorder]:
+        return [
+            RankRecorder(
+                records_accesses=records_accesses, watches_engine=self._watches_engine
+            )
+            for _ in range(num_ranks)
+        ]
+
+    def _play(
+        self,
+        scenario: Scenario,
+        subject: Subject,
+        decisions: Decisions,
+        recorders: Sequence[RankRecorder],
+    ) -> Run:
+        announce(scenario, decisions.planned)
+        cpp.prepare(spec.use for spec in scenario.parameters)
+        program = _ScenarioProgram(scenario, subject, self._hang_timeout_seconds)
+        run, _, _, machine = play(program, decisions, recorders)
+        if run.fault is not None and machine.world.failures is None:
+            _refuse_waits_for_callbacks(machine, run.fault)
+        return run
+
+    def close(self) -> None:
+        """Do nothing: simulated ranks end with their run."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ScenarioProgram:
+    """The training program of a scenario, with its subject."""
+
+    scenario: Scenario
+    subject: Subject
+    hang_timeout_seconds: float
+    max_steps_per_rank: int = MAX_STEPS_PER_RANK
+
+    @property
+    def completes_in_order(self) -> bool:
+        return self.subject.capabilities.is_for_nccl
+
+    def prepare(self, machine: SimulatedMachine) -> None:
+        machine.world.failures = failures_of(self.scenario.events)
+        per_machine = ranks_per_machine(len(machine.recorders))
+        for rank, recorder in enumerate(machine.recorders):
+            if self.completes_in_order:
+                recorder.streams.backends.default = "nccl"
+            if self._sees_gpus:
+                recorder.streams.tell(torch.device("cuda", rank % per_machine))
+
+    @contextmanager
+    def around(self, _: SimulatedMachine, results: Sequence[RankRun]) -> Iterator[None]:
+        hashes = own_hashes(self.subject.factory)
+        with unlikely_start(), short_pauses(), hashes, restored_settings() as before:
+            yield
+            drop_what_is_undone(results, before)
+
+    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> None:
+        with refusing_what_needs_gpus() if self._sees_gpus else nullcontext():
+            play_rank(
+                self.scenario,
+                self.subject,
+                rank=rank,
+                device=torch.device("cpu"),
+                result=result,
+                recorder=recorder,
+            )
+
+    @property
+    def _sees_gpus(self) -> bool:
+        return self.subject.capabilities.device == "cuda"
+
+
+# Words about a rank that may have waited for a callback in vain, by the kind of its fault.
+_WAITS: Final[Mapping[FaultKind, str]] = {
+    "never_returns": "makes no progress",
+    "raised": "raises",
+}
+
+
+def _refuse_waits_for_callbacks(machine: SimulatedMachine, fault: Fault) -> None:
+    """Refuse to judge a rank that may have waited for a callback of a future.
+
+    Raises:
+        EnvironmentNotSupportedError: A callback of such a rank has not run.
+    """
+    did = _WAITS.get(fault.kind)
+    if did is None:
+        return
+    for rank in fault.ranks:
+        if machine.recorders[rank].streams.callbacks:
+            raise EnvironmentNotSupportedError(
+                f"rank {rank} {did} while a callback of a future has not run; the "
+                "sim backend runs callbacks as the rank waits for a collective, and real "
+                "ones run beside the rank; play the subject on gloo"
+            )

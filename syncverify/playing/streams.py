@@ -1,0 +1,111 @@
+"""The `streams` backend: each rank is a process with simulated streams, and they take turns.
+
+It plays subjects that keep state for a whole process, which ranks that are threads cannot, and
+judges the order of their streams, which gloo cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from syncverify.errors import InternalError
+from syncverify.playing.announcement import announce
+from syncverify.playing.hub_faults import hub_fault
+from syncverify.playing.messages import JobOutcome
+from syncverify.playing.packed_outcomes import unpack_result
+from syncverify.playing.packed_subject import pack_subject
+from syncverify.playing.pool import WorkerPool
+from syncverify.playing.streams_worker import StreamsJob
+from syncverify.processes.descriptors import require_descriptors
+from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
+from syncverify.scenario.scenario import Scenario
+from syncverify.sim.apart.hub import HeardRank, Hub
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import RankRun, Run
+
+_WORKER = "syncverify.playing.streams_worker"
+
+
+class StreamsBackend:
+    """Plays scenarios on simulated ranks that are processes.
+
+    Args:
+        hang_timeout_seconds: Time that a rank may keep its turn without a sign of life.
+
+    Raises:
+        EnvironmentNotSupportedError: The system allows too few open files.
+    """
+
+    name = "streams"
+
+    def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
+        require_descriptors()
+        self._hang_timeout_seconds = hang_timeout_seconds
+        self._pool = WorkerPool(_WORKER)
+
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        """Play a scenario on one process per rank.
+
+        Args:
+            scenario: The scenario to play.
+            subject: The synchronizer under test; pickled for the processes.
+
+        Returns:
+            The run.
+
+        Raises:
+            EnvironmentNotSupportedError: The subject asks for what is not simulated.
+            SubjectError: The instance that the factory made lacks a part of the subject API.
+            InternalError: The harness failed on some rank.
+        """
+        announce(scenario)
+        hub = self._hub(scenario, subject)
+        is_used_up = True
+        try:
+            hub.run()
+            outcomes = [*_outcomes(hub)]
+            _raise_errors(outcomes)
+            fault = hub_fault(hub, (each.fault for each in outcomes))
+            is_used_up = fault is not None
+        finally:
+            if is_used_up:
+                for rank in range(len(hub.ranks)):
+                    self._pool.discard(rank)
+        return Run(self.name, tuple(map(_rank_run, hub.ranks)), fault)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.close()
+
+    def _hub(self, scenario: Scenario, subject: Subject) -> Hub:
+        workers = self._pool.take(scenario.mesh.num_ranks)
+        packed, text = pack_subject(subject), scenario.to_json()
+        for rank, worker in enumerate(workers):
+            with suppress(OSError):  # it is gone, and its end is heard next
+                worker.send(StreamsJob(text, packed, rank))
+        return Hub(workers, self._hang_timeout_seconds, _is_failure)
+
+
+def _is_failure(outcome: JobOutcome) -> bool:
+    return outcome.is_failure
+
+
+def _outcomes(hub: Hub) -> Iterator[JobOutcome]:
+    for own in hub.ranks:
+        if own.ended is not None and own.ended.came_to is not None:
+            yield own.ended.came_to
+
+
+def _raise_errors(outcomes: list[JobOutcome]) -> None:
+    for outcome in outcomes:
+        outcome.raise_usage_error()
+        if outcome.harness_error is not None:
+            raise InternalError(outcome.harness_error)
+
+
+def _rank_run(own: HeardRank) -> RankRun:
+    came_to = own.ended and own.ended.came_to
+    if came_to and came_to.result:
+        return unpack_result(came_to.result)
+    return RankRun(trace=own.trace)

@@ -1,0 +1,268 @@
+"""The backends of NCCL, and `gloo` under torchrun: ranks are processes of a torchrun job.
+
+| rank | part |
+|---|---|
+| 0, the leader | draws scenarios, announces each in torchrun's store, plays its rank, gathers all outcomes |
+| others, the followers | play each announced scenario that has their rank |
+
+Every scenario gets new process groups, on connections that are made anew after a fault: see
+Note [Kept transports]. A rank that fails tells the others, so that they stop waiting for it. A
+scenario that hangs ends the whole job: a GPU that waits in a collective cannot be stopped.
+The ranks may be on several machines: see Note [Signs of life]. All of them end with the exit
+code of the leader, as torchrun on one machine knows nothing of the ends on others.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Concatenate, ParamSpec, TypeVar
+
+import torch.distributed as dist
+
+from syncverify.errors import NoVerdictError, UsageError
+from syncverify.late_imports import import_dynamo
+from syncverify.playing.announcement import announce, token_of_a_death
+from syncverify.playing.rank_device import own_device
+from syncverify.playing.rank_player import (
+    GRACE_SECONDS,
+    IF_THE_STORE_LIVES,
+    RankPlayer,
+)
+from syncverify.playing.roll_call import call_roll, facts_about
+from syncverify.playing.signs_of_life import RemoteRank
+from syncverify.playing.store_gathering import StoreGathering
+from syncverify.processes.owner_link import Ends, listen
+from syncverify.replay_line import replay_line
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.settings import NCCL_NAMES
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import Run
+
+# NCCL needs seconds to build communicators; a scenario takes milliseconds.
+_HANG_TIMEOUT_SECONDS = 60.0
+# A call of CUDA may keep Python from running for long.
+_SILENCE_SECONDS = {"gloo": 15.0, **dict.fromkeys(NCCL_NAMES, 60.0)}
+_POLL_SECONDS = 0.05
+_FOLLOW_TIMEOUT = timedelta(days=1)
+_FAREWELL_SECONDS = 3.0
+_END = "null"
+_STORE_IS_GONE = (
+    "torchrun's store is gone: its process on the machine of rank 0 was ended"
+)
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def _needing_the_store(
+    method: Callable[Concatenate[TorchrunBackend, Parameters], Result],
+) -> Callable[Concatenate[TorchrunBackend, Parameters], Result]:
+    """Explain the loss of the store, which ends with the agent of rank 0's machine."""
+
+    @functools.wraps(method)
+    def explaining(
+        self: TorchrunBackend, /, *args: Parameters.args, **options: Parameters.kwargs
+    ) -> Result:
+        try:
+            return method(self, *args, **options)
+        except dist.DistError as error:
+            self.is_lost = True  # nothing waits for the rank: torchrun ends it soon
+            raise NoVerdictError(_STORE_IS_GONE) from error
+
+    return explaining
+
+
+class TorchrunBackend:
+    """Plays scenarios on the processes of a torchrun job.
+
+    Args:
+        transport: A name of NCCL with one GPU per rank, or `gloo` on CPU.
+        subject: The synchronizer under test, which has to be the same on all machines.
+        hang_timeout_seconds: Time without progress of any rank after which a scenario is
+            ended; see Note [Patience with processes].
+
+    Attributes:
+        name: Name of the transport: `gloo`, or one of `NCCL_NAMES`.
+        rank: Rank of this process; 0 is the leader.
+        world_size: Number of processes.
+        is_lost: Whether a rank hangs or the store is gone, so that no more scenario can be
+            played.
+
+    Raises:
+        EnvironmentNotSupportedError: The ranks run different code, or a GPU is missing.
+        NoVerdictError: A rank does not come.
+    """
+
+    def __init__(
+        self,
+        transport: str,
+        subject: Subject,
+        *,
+        hang_timeout_seconds: float = _HANG_TIMEOUT_SECONDS,
+    ) -> None:
+        import_dynamo()
+        gc.freeze()  # `end_groups` looks at all other objects
+        # torch would end this process when a peer aborts, or when a collective takes long.
+        # The leader sees both, and gives a verdict.
+        if transport in NCCL_NAMES:
+            os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+            # cuBLAS reads the variable once. Two workspaces may change the order of sums.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        self.name = transport
+        self._hang_timeout_seconds = hang_timeout_seconds
+        self.rank: int
+        self.world_size: int
+        self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
+        self._end_store = self._store.clone()  # for another thread
+        self.is_lost = False
+        self._num_jobs = 0
+        listen(self._hear)
+        machines = call_roll(
+            self._store,
+            facts_about(subject),
+            rank=self.rank,
+            world_size=self.world_size,
+        )
+        self._device = own_device(
+            transport, self._store, rank=self.rank, world_size=self.world_size
+        )
+        self._ranks = [
+            RemoteRank(self._store, rank, machine, _SILENCE_SECONDS[transport])
+            for rank, machine in enumerate(machines)
+        ]
+        # NCCL ends the process at the timeout. The leader gathers for a few windows at most,
+        # so it gives its verdict first.
+        timeout = timedelta(seconds=10 * hang_timeout_seconds)
+        self._player = RankPlayer(
+            transport, self._store, self.rank, self._device, timeout
+        )
+        self._epoch = 0
+
+    @_needing_the_store
+    def run(self, scenario: Scenario, subject: Subject) -> Run:
+        """Play a scenario, as the leader, on the first ranks of the job.
+
+        Args:
+            scenario: The scenario to play. It has at most as many ranks as the job.
+            subject: The synchronizer under test, the same on every process.
+
+        Returns:
+            The run.
+
+        Raises:
+            EnvironmentNotSupportedError: The subject asks for a part that is not played.
+            SubjectError: The instance that the factory made lacks a part of the subject API.
+            InternalError: The harness failed on some rank.
+            NoVerdictError: A rank was lost, and nothing tells why.
+            UsageError: The scenario has more ranks than the job.
+        """
+        num_ranks = scenario.mesh.num_ranks
+        if num_ranks > self.world_size:
+            raise UsageError(
+                f"expected ranks <= {self.world_size}, the torchrun job's, got a scenario "
+                f"of {num_ranks}"
+            )
+        announce(scenario)
+        self._num_jobs += 1
+        announced = {"epoch": self._epoch, "scenario": scenario.to_json()}
+        self._store.set(f"job/{self._num_jobs}", json.dumps(announced))
+        self._player.play(self._num_jobs, self._epoch, scenario, subject)
+        gathering = StoreGathering(
+            self._ranks[:num_ranks],
+            self._hang_timeout_seconds,
+            store=self._store,
+            job=self._num_jobs,
+        )
+        gathering.gather()
+        self.is_lost = bool(gathering.pending())
+        if gathering.may_leave_collectives():
+            self._epoch += 1
+        gathering.raise_errors()
+        line = replay_line(
+            token_of_a_death(scenario), subject.name, self.name, subject.contract_choice
+        )
+        fault = gathering.fault(line)
+        return Run(self.name, gathering.rank_runs(), fault, device=self._device)
+
+    @_needing_the_store
+    def follow(self, subject: Subject) -> int:
+        """Play each scenario that the leader announces, until the leader ends.
+
+        Args:
+            subject: The synchronizer under test; it equals the leader's.
+
+        Returns:
+            The exit code of the leader.
+
+        Raises:
+            NoVerdictError: The leader is gone.
+        """
+        announced = queue.Queue[str]()
+        threading.Thread(
+            target=self._listen, args=(announced.put,), daemon=True
+        ).start()
+        # This thread waits for the queue alone, so that it hears the user's Ctrl-C.
+        while (text := announced.get()) not in {"", _END}:
+            job = json.loads(text)
+            scenario, epoch = Scenario.from_json(job["scenario"]), job["epoch"]
+            self._num_jobs += 1
+            if self.rank < scenario.mesh.num_ranks and self._is_free(announced):
+                announce(scenario)
+                self._player.play(self._num_jobs, epoch, scenario, subject)
+        if text != _END:
+            self.is_lost = True
+            raise NoVerdictError(_STORE_IS_GONE)
+        code = int(self._store.get("end/0"))
+        self._hear(Ends(code))
+        self.close()
+        return code
+
+    def close(self) -> None:
+        """Wait a little until this rank has ended its groups.
+
+        The other ranks hear of the end with its exit code, when the owner gets it.
+        """
+        self.is_lost = not self._player.close(0 if self.is_lost else GRACE_SECONDS)
+
+    def _listen(self, put: Callable[[str], None]) -> None:
+        """Hand on what the leader announces, and "" if the leader is gone."""
+        store = self._store.clone()
+        number, text = 1, ""
+        try:
+            while text != _END:
+                store.wait([f"job/{number}"], _FOLLOW_TIMEOUT)
+                text = store.get(f"job/{number}").decode()
+                put(text)
+                number += 1
+        except dist.DistError:
+            put("")
+
+    def _hear(self, word: object) -> None:
+        """Tell the other ranks the exit code of this one, on any thread."""
+        if not isinstance(word, Ends):
+            return
+        with IF_THE_STORE_LIVES:
+            self._end_store.set(f"end/{self.rank}", str(word.code))
+            if self.rank == 0:
+                self._end_store.set(f"job/{self._num_jobs + 1}", _END)
+                self._bid_farewell()
+
+    def _bid_farewell(self) -> None:
+        """Wait a little until all followers have the code: the store may end with rank 0."""
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        keys = [f"end/{rank}" for rank in range(self.world_size)]
+        while time.monotonic() < deadline and not self._end_store.check(keys):
+            time.sleep(_POLL_SECONDS)
+
+    def _is_free(self, announced: queue.Queue[str]) -> bool:
+        """Wait for the groups of the scenario before; return False if the job ends first."""
+        while self._player.is_playing and announced.empty():
+            self._player.join(_POLL_SECONDS)
+        return not self._player.is_playing

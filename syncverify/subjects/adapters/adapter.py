@@ -1,0 +1,209 @@
+"""The adapter: it gives the subject API to a wrapped synchronizer, and cleans up after it.
+
+Note [Restored parameters]
+A wrapped synchronizer without an `unbind()` leaves hooks, attributes and moved memory on the
+parameters. Nothing of that is a defect: there is no call that promises to remove it. So
+`bind()` records the parameters, and `unbind()` restores them. A synchronizer with a call
+that cleans up is treated otherwise: the adapter makes the call in `unwrap()`, nothing is
+restored after it, and the harness sees each thing that the call leaves behind. `bind()`
+refuses a wrapped synchronizer that has `unbind()` in an adapter without `unwrap()`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from typing_extensions import override
+
+from syncverify.errors import SubjectError
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
+from syncverify.subjects.adapters.recorded_globals import RecordedGlobals
+from syncverify.subjects.adapters.recorded_parameter import RecordedParameter
+
+# Plain training steps of local tensors, averaged over all ranks.
+LOCAL_MEAN = Capabilities(
+    reduction="mean",
+    tensors="local",
+    varying_accumulations=True,
+    needs_data=True,
+)
+# Contract of a synchronizer that has no `no_sync()`: each step is one backward.
+ONE_BACKWARD_A_STEP = replace(
+    LOCAL_MEAN,
+    outside=frozenset(
+        f"accumulations={count}" for count in range(2, MAX_ACCUMULATIONS + 1)
+    ),
+)
+_BYTES_PER_ELEMENT = 4  # of float32
+
+
+class LossModule(nn.Module):
+    """Owns the parameters, and runs the forward that it gets as an argument."""
+
+    def __init__(self, parameters: list[nn.Parameter]) -> None:
+        super().__init__()
+        self.parameter_list = nn.ParameterList(parameters)
+
+    @override
+    def forward(self, compute_loss: Callable[[], Any]) -> Any:
+        return compute_loss()
+
+
+class ParameterHolder:
+    """Holds the arguments of a subject until `bind()`.
+
+    Args:
+        param_groups: Parameters by group.
+        bucket_size_mb: Bucket size in MiB, called MB by most libraries.
+        require_accumulations: Micro-batches of the first step.
+    """
+
+    def __init__(
+        self,
+        param_groups: list[list[nn.Parameter]],
+        bucket_size_mb: float,
+        require_accumulations: int,
+    ) -> None:
+        self.param_groups = param_groups
+        self.parameters = [parameter for group in param_groups for parameter in group]
+        self.bucket_size_mb = bucket_size_mb
+        self.require_accumulations = require_accumulations
+
+    @property
+    def bucket_numel(self) -> int:
+        """Return the bucket size in elements of float32, at least 1."""
+        return max(1, int(self.bucket_size_mb * 2**20) // _BYTES_PER_ELEMENT)
+
+    def trainable(self) -> Iterator[nn.Parameter]:
+        """Return the parameters that require a gradient."""
+        return (parameter for parameter in self.parameters if parameter.requires_grad)
+
+
+class Adapter(ParameterHolder):
+    """Gives the subject API to a wrapped synchronizer; see the note in this module.
+
+    A subclass defines `wrap()`, and of the other methods those in which the wrapped
+    synchronizer differs. One training step calls, in this order: for each micro-batch
+    `announce()`, and then `forward()` and `backward()`, both inside of `no_sync()` if the
+    micro-batch is not the last one; then `synchronize()`; then `zero_grad()`.
+
+    Attributes:
+        capabilities: Contract of the wrapped synchronizer.
+        state_of: Modules or classes with state of the process, which `unbind()` restores.
+        wrapped: Result of `wrap()`, between `bind()` and `unbind()`.
+    """
+
+    capabilities: ClassVar[Capabilities] = LOCAL_MEAN
+    state_of: ClassVar[tuple[Any, ...]] = ()
+    wrapped: Any = None
+    _recorded: Sequence[RecordedParameter | RecordedGlobals] = ()
+
+    @abstractmethod
+    def wrap(self, module: LossModule) -> Any:
+        """Attach the synchronizer to the parameters of a module, and return it."""
+
+    def unwrap(self) -> None:
+        """Make the wrapped synchronizer clean up, if it can; then nothing is restored."""
+
+    def announce(self, *, is_last: bool) -> None:
+        """Tell the wrapped synchronizer whether the coming micro-batch is the last one."""
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """Return the context of micro-batches that must not be reduced."""
+        own: Callable[[], AbstractContextManager[Any]]
+        own = getattr(self.wrapped, "no_sync", nullcontext)
+        return own()
+
+    def forward(self, compute_loss: Callable[[], Any]) -> Any:
+        """Run the forward of a micro-batch, and return its loss."""
+        return compute_loss()
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Run the backward of a micro-batch."""
+        loss.backward()
+
+    def synchronize(self) -> None:
+        """Finish the reduction of a step, after its last backward."""
+
+    def bind(self) -> None:
+        """Record the parameters, and wrap them.
+
+        Raises:
+            SubjectError: The wrapped synchronizer has `unbind()` and the adapter no
+                `unwrap()`, or state of the process has to be shared by ranks.
+        """
+        if self.state_of and not self.capabilities.needs_processes:
+            raise SubjectError(
+                f"{type(self).__name__}.state_of needs ranks that are processes; "
+                "hint: derive from GlobalsAdapter, or declare needs_processes=True"
+            )
+        if self._restores():
+            self._recorded = [
+                *map(RecordedParameter, self.parameters),
+                *map(RecordedGlobals, self.state_of),
+            ]
+        self.wrapped = self.wrap(LossModule(self.parameters))
+        if self._restores() and hasattr(self.wrapped, "unbind"):
+            raise SubjectError(
+                f"{type(self).__name__} wraps {type(self.wrapped).__name__}, which has "
+                "unbind(); hint: define unwrap() to call it"
+            )
+
+    def run_micro_batch(
+        self,
+        compute_loss: Callable[[], Any],
+        *,
+        is_last: bool,
+        run_backward: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Run forward and backward, reducing in the last micro-batch only."""
+        self.announce(is_last=is_last)
+        with nullcontext() if is_last else self.no_sync():
+            (run_backward or self.backward)(self.forward(compute_loss))
+
+    def evaluate(self, compute_loss: Callable[[], Any]) -> None:
+        """Run a forward in eval mode; no backward follows."""
+        with _evaluating(self.wrapped):
+            self.forward(compute_loss)
+
+    def wait(self) -> None:
+        """Finish the reduction of the step."""
+        self.synchronize()
+
+    def zero_grad(self) -> None:
+        """Clear the gradients, by the wrapped synchronizer's own call if it has one."""
+        own = getattr(self.wrapped, "zero_grad", None)
+        if own is not None:
+            own()
+            return
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def unbind(self) -> None:
+        """Drop the wrapped synchronizer, and restore the parameters that it was given."""
+        self.unwrap()
+        self.wrapped = None
+        for recorded in self._recorded:
+            recorded.restore()
+        self._recorded = []
+
+    def _restores(self) -> bool:
+        return type(self).unwrap is Adapter.unwrap
+
+
+@contextmanager
+def _evaluating(wrapped: Any) -> Iterator[None]:
+    """Switch a module to eval mode; wrappers of other things have no modes."""
+    if not isinstance(wrapped, nn.Module):
+        yield
+        return
+    wrapped.eval()
+    yield
+    wrapped.train()

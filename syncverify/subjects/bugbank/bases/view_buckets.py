@@ -1,0 +1,161 @@
+"""Gradients are views into flat buckets.
+
+Backward accumulates straight into the buckets. Hooks count, and the hook that completes
+a bucket launches its all-reduce, so that it overlaps with the rest of the backward.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from typing_extensions import override
+
+from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.placements import (
+    BYTES_PER_MB,
+    Groups,
+    grad_dtype,
+    like,
+    local,
+    local_bytes,
+    reduce_groups,
+    slices,
+)
+
+
+class Bucket:
+    """A flat buffer, and the parameters with gradients that are views into it."""
+
+    def __init__(self, parameters: list[nn.Parameter], groups: Groups) -> None:
+        self.parameters = parameters
+        self.groups = groups
+        self.counts: Counter[nn.Parameter] = Counter()
+        self.work: dist.Work | None = None
+        first, numel = parameters[0], sum(local(p).numel() for p in parameters)
+        self.buffer = torch.zeros(numel, dtype=grad_dtype(first), device=first.device)
+        self.attach(self.buffer)
+
+    def attach(self, buffer: torch.Tensor) -> None:
+        """Make gradients views into a buffer."""
+        for parameter, part in slices(buffer, self.parameters):
+            parameter.grad = like(parameter, part)
+
+
+class ViewBuckets:
+    """Launches the all-reduce of a bucket when all of its gradients came."""
+
+    def __init__(
+        self,
+        param_groups: list[list[nn.Parameter]],
+        bucket_size_mb: float,
+        require_accumulations: int,
+    ) -> None:
+        self.param_groups = param_groups
+        self.cap_bytes = bucket_size_mb * BYTES_PER_MB
+        self.required = require_accumulations
+        self.buckets: list[Bucket] = []
+        self.hooks: list[torch.utils.hooks.RemovableHandle] = []
+
+    def set_required_accumulations(self, require_accumulations: int) -> None:
+        """Change the number of micro-batches of a step."""
+        self.required = require_accumulations
+
+    def bind(self) -> None:
+        """Make buckets and hooks."""
+        self.buckets = [
+            Bucket(parameters, self.groups_of(parameters[0]))
+            for parameters in self.plan()
+        ]
+        for bucket in self.buckets:
+            for parameter in filter(lambda p: p.requires_grad, bucket.parameters):
+                hook = partial(self.on_accumulated, bucket)
+                handle = parameter.register_post_accumulate_grad_hook(hook)
+                self.hooks.append(handle)
+
+    def groups_of(self, parameter: nn.Parameter) -> Groups:
+        """List the groups over which to sum."""
+        return reduce_groups(parameter)
+
+    def is_managed(self, parameter: nn.Parameter) -> bool:
+        """Tell whether a parameter has a place in a bucket."""
+        return parameter.requires_grad
+
+    def plan(self) -> Iterator[list[nn.Parameter]]:
+        """Fill buckets up to the cap, from the last parameter to the first."""
+        filling: dict[object, list[nn.Parameter]] = {}
+        for index, group in enumerate(self.param_groups):
+            for parameter in filter(self.is_managed, reversed(group)):
+                key = (index, grad_dtype(parameter), self.groups_of(parameter))
+                members = filling.setdefault(key, [])
+                used = sum(local_bytes(member) for member in members)
+                if members and used + local_bytes(parameter) > self.cap_bytes:
+                    yield members
+                    members = filling[key] = []
+                members.append(parameter)
+        yield from filling.values()
+
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        """Count an accumulation, and launch a complete bucket."""
+        bucket.counts[parameter] += 1
+        if self.is_ready(bucket):
+            self.launch(bucket)
+
+    def is_ready(self, bucket: Bucket) -> bool:
+        """Tell whether a bucket is complete."""
+        return all(bucket.counts[p] == self.required for p in bucket.parameters)
+
+    def launch(self, bucket: Bucket) -> None:
+        """Start to sum a bucket over its first group."""
+        if bucket.groups:
+            group = bucket.groups[0]
+            bucket.work = dist.all_reduce(bucket.buffer, group=group, async_op=True)
+
+    def wait(self) -> None:
+        """Finish all buckets."""
+        for bucket in self.buckets:
+            self.finish(bucket)
+
+    def finish(self, bucket: Bucket) -> None:
+        """Wait for a bucket, and sum it over its other groups."""
+        if bucket.work is not None:
+            bucket.work.wait()
+            bucket.work = None
+            for group in bucket.groups[1:]:
+                dist.all_reduce(bucket.buffer, group=group)
+
+    def zero_grad(self) -> None:
+        """Clear buckets and counts."""
+        for bucket in self.buckets:
+            bucket.counts.clear()
+            bucket.buffer.zero_()
+
+    def unbind(self) -> None:
+        """Leave nothing behind."""
+        for hook in self.hooks:
+            hook.remove()
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                parameter.grad = None
+        self.buckets, self.hooks = [], []
+
+
+class AveragedViewBuckets(ViewBuckets):
+    """Divides by the number of ranks that contributed."""
+
+    capabilities = Capabilities(reduction="mean", varying_accumulations=True)
+
+    @override
+    def wait(self) -> None:
+        super().wait()
+        for bucket in self.buckets:
+            self.average(bucket)
+
+    def average(self, bucket: Bucket) -> None:
+        """Divide a bucket."""
+        for group in bucket.groups:
+            bucket.buffer.div_(group.size())

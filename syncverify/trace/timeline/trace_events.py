@@ -1,0 +1,164 @@
+"""A timeline in the trace event format, which Perfetto and Chrome read.
+
+Ranks are processes and lanes are threads. A tick is a microsecond of the file. Arrows are
+flow events: each binds to the slice that encloses it, so ends of arrows lie within slices.
+
+Slices of one thread must nest. Collectives in flight side by side do not, so each further
+one of a lane goes to a track of its own.
+
+Source: "Trace Event Format", Google, section "Event Descriptions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from syncverify.trace.timeline.timeline import Arrow, RecordKey, Timeline, TimelineEvent
+
+_WITHIN: Final = 0.5  # from the begin of a tick to a point within it
+
+TraceEvent = dict[str, Any]
+
+
+def trace_events(
+    timeline: Timeline, race: tuple[RecordKey, RecordKey] | None = None, about: str = ""
+) -> TraceEvent:
+    """Return the document of a timeline.
+
+    Args:
+        timeline: The timeline.
+        race: The two events that nothing orders, if there are two.
+        about: Remedy of the race, or any other text about the run.
+
+    Returns:
+        Plain JSON values.
+    """
+    tracks = _Tracks(timeline)
+    flows = [*_arrows(timeline, tracks)]
+    if race is not None:
+        first, second = (tracks.slices[key] for key in race)
+        flows.append(("no order", first, second))
+    events = [
+        *tracks.names(),
+        *tracks.slices.values(),
+        *tracks.launching.values(),
+        *_flow_events(flows),
+    ]
+    return {"traceEvents": events, "otherData": {"about": about, "unit": "tick"}}
+
+
+class _Tracks:
+    """Threads of all ranks, and slices on them.
+
+    Attributes:
+        slices: Slice of each event, by the key of the timeline.
+        launching: Slice on the stream that issued a collective, by rank and tick.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.slices: dict[RecordKey, TraceEvent] = {}
+        self.launching: dict[tuple[int, int], TraceEvent] = {}
+        # Ends of the open slices of each track, by rank and lane.
+        self._open: dict[tuple[int, str], list[list[int]]] = {}
+        self._threads: dict[tuple[int, str, int], int] = {}
+        for rank, lanes in timeline.lanes.items():
+            for lane in lanes:
+                self._threads[rank, lane, 0] = len(self._threads) + 1
+        # Of slices that begin together, the longer one encloses the other.
+        ordered = sorted(
+            timeline.events.items(), key=lambda e: (e[1].place.tick, -e[1].end)
+        )
+        for key, event in ordered:
+            self.slices[key] = self._slice(event)
+
+    def launch(self, arrow: Arrow) -> TraceEvent:
+        """Return the slice of a launch on the stream that issued the collective."""
+        at = (arrow.tail.rank, arrow.tail.tick)
+        if at not in self.launching:
+            thread = self._threads[arrow.tail.rank, arrow.tail.lane, 0]
+            self.launching[at] = _slice("launch", "launch", *at, 1, thread)
+        return self.launching[at]
+
+    def names(self) -> Iterator[TraceEvent]:
+        """Yield the names and the order of processes and threads."""
+        for rank in dict.fromkeys(rank for rank, _, _ in self._threads):
+            yield _metadata("process_name", rank, 0, name=f"rank {rank}")
+            yield _metadata("process_sort_index", rank, 0, sort_index=rank)
+        for (rank, lane, track), thread in self._threads.items():
+            name = f"{lane}, {track + 1} in flight" if track else lane
+            yield _metadata("thread_name", rank, thread, name=name)
+            yield _metadata("thread_sort_index", rank, thread, sort_index=thread)
+
+    def _slice(self, event: TimelineEvent) -> TraceEvent:
+        place = event.place
+        track = self._track(event)
+        thread = self._threads.setdefault(
+            (place.rank, place.lane, track), len(self._threads) + 1
+        )
+        length = event.end - place.tick
+        made = _slice(
+            event.name,
+            event.kind,
+            rank=place.rank,
+            tick=place.tick,
+            length=length,
+            thread=thread,
+        )
+        made["args"] = {
+            "moment": event.moment,
+            "source": str(event.source or ""),
+            "parameters": ", ".join(event.parameters),
+            "bytes": event.num_bytes,
+            "never ends": event.is_open,
+        }
+        return made
+
+    def _track(self, event: TimelineEvent) -> int:
+        """Return the first track of the lane on which the event nests."""
+        tracks = self._open.setdefault((event.place.rank, event.place.lane), [])
+        for number, ends in enumerate(tracks):
+            while ends and ends[-1] <= event.place.tick:
+                ends.pop()
+            if not ends or event.end <= ends[-1]:
+                ends.append(event.end)
+                return number
+        tracks.append([event.end])
+        return len(tracks) - 1
+
+
+def _slice(
+    name: str, category: str, rank: int, tick: int, length: int, thread: int
+) -> TraceEvent:
+    place = {"pid": rank, "tid": thread, "ts": tick, "dur": length}
+    return {"ph": "X", "name": name, "cat": category, **place}
+
+
+def _metadata(kind: str, rank: int, thread: int, **values: Any) -> TraceEvent:
+    return {"ph": "M", "name": kind, "pid": rank, "tid": thread, "args": values}
+
+
+def _arrows(
+    timeline: Timeline, tracks: _Tracks
+) -> Iterator[tuple[str, TraceEvent, TraceEvent]]:
+    """Yield the two slices of each arrow."""
+    at = {event.place: tracks.slices[key] for key, event in timeline.events.items()}
+    for arrow in timeline.arrows:
+        is_launch = arrow.kind == "launch"
+        tail = tracks.launch(arrow) if is_launch else at[arrow.tail]
+        yield arrow.kind, tail, at[arrow.head]
+
+
+def _flow_events(
+    flows: Sequence[tuple[str, TraceEvent, TraceEvent]],
+) -> Iterator[TraceEvent]:
+    """Yield begin and end of each flow; it begins at the earlier slice."""
+    for number, (kind, *slices) in enumerate(flows, start=1):
+        first, second = sorted(slices, key=lambda each: each["ts"])
+        flow = {"name": kind, "cat": kind, "id": number}
+        yield {**flow, "ph": "s", **_within(first)}
+        yield {**flow, "ph": "f", "bp": "e", **_within(second)}
+
+
+def _within(made: TraceEvent) -> TraceEvent:
+    return {"pid": made["pid"], "tid": made["tid"], "ts": made["ts"] + _WITHIN}
