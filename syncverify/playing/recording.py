@@ -69,7 +69,7 @@ class CollectiveRecording(TorchDispatchMode):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
         self._recorder = recorder
-        for package in ("syncverify.playing", "syncverify.trace"):
+        for package in (__name__, "syncverify.trace"):
             keep_from_compilers(package)
 
     @classmethod

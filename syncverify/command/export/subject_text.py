@@ -14,7 +14,7 @@ from syncverify.subjects.subject_options import split_options
 from syncverify.subjects.subject_path import module_path_of
 
 # Adapters of the harness, which a script without the harness cannot import.
-_ADAPTERS = "syncverify.subjects."
+_ADAPTERS = "syncverify.subjects"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def subject_text(subject: Subject, folder: Path) -> SubjectText:
             f"subject {subject.name!r} has no name that a script could import: expected a "
             "class or function of a module"
         )
-    if module.startswith(_ADAPTERS):
+    if module.rpartition(".")[0] == _ADAPTERS:
         return SubjectText(attribute, source=_with_options(subject, attribute))
     first = attribute.partition(".")[0]
     imports = (f"from {module} import {first}",)

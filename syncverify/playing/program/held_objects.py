@@ -21,8 +21,6 @@ from syncverify.trace.run import Held
 from syncverify.trace.source_files import is_subject_line
 
 _SUBJECTS = (
-    "syncverify.subjects.adapters",
-    "syncverify.subjects.bugbank",
     "syncverify.subjects",
     "syncverify.synchronizer",
 )

@@ -43,6 +43,9 @@ _ROOT: Final = Path(__file__).parents[2]
 _FOLDERS: Final = tuple(
     f"{_ROOT / part.removeprefix('syncverify.')}/" for part in _PARTS
 )
+# What runs on the machine is a part of none.
+_PROGRAM: Final = "syncverify.playing.program"
+_PROGRAM_FOLDER: Final = f"{_ROOT / 'playing' / 'program'}/"
 _OF_CALLS: Final = (AttributeError, NameError, KeyError, AssertionError)
 _OF_STATEMENTS: Final = (
     *_OF_CALLS, ArithmeticError, IndexError, TypeError, ValueError,
@@ -123,7 +126,9 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 def _place_of(error: BaseException) -> str | None:
     """Return the place of the machine that raised an error; None if it is not the machine's."""
     raised = _raised_in(error.__traceback__)
-    if raised is not None and raised.tb_frame.f_code.co_filename.startswith(_FOLDERS):
+    file = "" if raised is None else raised.tb_frame.f_code.co_filename
+    is_of_machine = file.startswith(_FOLDERS) and not file.startswith(_PROGRAM_FOLDER)
+    if raised is not None and is_of_machine:
         return _shown(raised) if _is_slip(error, raised) else None
     if isinstance(error, AttributeError) and _is_of_machine(error.obj):
         return f"{type(error.obj).__module__}.{type(error.obj).__name__}"
@@ -159,7 +164,8 @@ def _is_of_machine(owner: object) -> bool:
     """Tell whether an object is the machine's, and of no class of torch."""
     modules = [each.__module__ for each in type(owner).__mro__]
     is_torch = any(each.partition(".")[0] == "torch" for each in modules)
-    return modules[0].startswith(_PARTS) and not is_torch
+    is_program = modules[0].startswith(_PROGRAM)
+    return modules[0].startswith(_PARTS) and not (is_torch or is_program)
 
 
 def _shown(raised: TracebackType) -> str:

@@ -111,8 +111,10 @@ def reported(
     return marking(
         lambda subject: Entry(
             name=name,
-            # `syncverify.subjects.bugbank.FAMILY`, or a module of that folder
-            family=subject.__module__.split(".")[2].replace("_", "-"),
+            # `bugbank.FAMILY`, or a module of that folder
+            family=subject.__module__.rpartition("bugbank.")[2]
+            .split(".")[0]
+            .replace("_", "-"),
             subject=subject,
             twin=twin or subject.__mro__[1],
             source=source,
