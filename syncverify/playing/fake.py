@@ -41,10 +41,10 @@ from syncverify.sim.network.threaded_world import (
     thread_local_world,
 )
 from syncverify.sim.rank_environment import rank_environment
-from syncverify.sim.recording.foreign_threads import (
+from syncverify.sim.recording.threads import (
     refusing_threads_that_communicate,
+    thread_identity,
 )
-from syncverify.sim.recording.thread_identity import thread_identity
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.scheduler import EndedRanks, RankThread, Scheduler, own_rank
 from syncverify.sim.turns.stalls import Stall

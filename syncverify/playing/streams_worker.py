@@ -40,7 +40,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.sim.apart.messages import Begun, RankEnded
 from syncverify.sim.apart.rank_machine import RankMachine, RankPlace, rank_machine
 from syncverify.sim.network.communicator import BACKEND_NAME
-from syncverify.sim.network.own_default_group import make_default_group
+from syncverify.sim.network.threaded_world import make_default_group
 from syncverify.sim.process_wide.generators import unlikely_start
 from syncverify.sim.process_wide.rank_variables import (
     missing_rank_variables,

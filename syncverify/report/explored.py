@@ -11,7 +11,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import TABLE_VERSION
 from syncverify.scenario.schedule import COMPLETE, RANDOM, ScheduleCoverage
 from syncverify.search.result import RunStatistics
-from syncverify.sim.turns.pct import DEFAULT_DEPTH
+from syncverify.sim.turns.timings import DEFAULT_DEPTH
 
 _NAMED: Final = 4
 

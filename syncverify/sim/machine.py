@@ -14,21 +14,21 @@ from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import use_streams
 from syncverify.sim.device.torch_internals import forget_backend, keep_from_compilers
 from syncverify.sim.network.communicator import BACKEND_NAME
-from syncverify.sim.network.own_default_group import (
-    make_default_group,
-    own_default_groups,
-)
 from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
-from syncverify.sim.network.threaded_world import thread_local_world
+from syncverify.sim.network.threaded_world import (
+    make_default_group,
+    own_default_groups,
+    thread_local_world,
+)
 from syncverify.sim.per_rank.state import StateOfRanks
-from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
+from syncverify.sim.process_wide.settings import no_collection_of_cycles
 from syncverify.sim.rank_environment import rank_environment
-from syncverify.sim.recording.foreign_threads import (
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.recording.threads import (
     refusing_threads_that_communicate,
 )
-from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.scheduler import (

@@ -21,7 +21,7 @@ from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import thread_local_world
-from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
+from syncverify.sim.process_wide.settings import no_collection_of_cycles
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.scheduler import Scheduler
 from syncverify.subjects.subject import Subject

@@ -16,8 +16,7 @@ import torch
 
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.virtual_streams import VirtualStream
-from syncverify.sim.network.handles import DroppableHandle
-from syncverify.sim.network.work import SimulatedWork
+from syncverify.sim.network.work import DroppableHandle, SimulatedWork
 from syncverify.trace.source_lines import Origin
 
 _MAX_DEPTH: Final = 3
@@ -81,7 +80,7 @@ def note(local_names: Mapping[str, Any]) -> None:
     streams = own_streams()
     if not _LISTENER or streams is None:
         return
-    with _LOCK, streams.unrecorded():
+    with _LOCK, streams.recorder.not_recording_accesses():
         scope = _LISTENER[-1]
         scope.current.add(streams.current().name)
         for name, value in _Walk().objects(local_names):

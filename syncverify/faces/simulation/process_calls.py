@@ -24,7 +24,7 @@ from syncverify.faces.simulation.read_clocks import clocks_noted
 from syncverify.sim.device.torch_internals import saver_in_a_process
 from syncverify.sim.turns.refusals import refusal
 from syncverify.sim.turns.scheduler import own_rank
-from syncverify.sim.turns.turn_taking import TurnTaking
+from syncverify.sim.turns.stalls import TurnTaking
 from syncverify.trace.stacks import is_subject_above
 
 # A program may wait for another process, and look for it after each sleep.

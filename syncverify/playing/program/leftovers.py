@@ -17,9 +17,11 @@ from syncverify.playing.program.held_objects import holds_tensor
 from syncverify.playing.program.local_parts import local_part
 from syncverify.playing.program.model import LocalModel
 from syncverify.playing.program.own_parameters import OwnParameters
-from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
 from syncverify.sim.process_wide.generators import StepDraws
-from syncverify.sim.process_wide.settings import ProcessSettings
+from syncverify.sim.process_wide.settings import (
+    ProcessSettings,
+    no_collection_of_cycles,
+)
 from syncverify.trace.run import Leftovers, RankRun
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine

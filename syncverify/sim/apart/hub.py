@@ -35,8 +35,7 @@ from syncverify.sim.apart.messages import (
     TurnOver,
     YourTurn,
 )
-from syncverify.sim.turns.idle_pauses import IdlePauses
-from syncverify.sim.turns.stalls import Position, Stall, deadlock, endless
+from syncverify.sim.turns.stalls import IdlePauses, Position, Stall, deadlock, endless
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.source_lines import NoLine
 

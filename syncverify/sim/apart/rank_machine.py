@@ -23,16 +23,16 @@ from syncverify.sim.device.streams import own_streams, use_streams
 from syncverify.sim.device.torch_internals import keep_from_compilers
 from syncverify.sim.machine import registered_backend
 from syncverify.sim.network.communicator import BACKEND_NAME, leave_groups
-from syncverify.sim.network.own_default_group import (
+from syncverify.sim.network.threaded_world import (
     make_default_group,
     own_default_groups,
 )
-from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
+from syncverify.sim.process_wide.settings import no_collection_of_cycles
 from syncverify.sim.recording.data_names import NamingRecorder
-from syncverify.sim.recording.foreign_threads import (
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.recording.threads import (
     refusing_threads_that_communicate,
 )
-from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.scheduler import enter_rank
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 
@@ -156,7 +156,7 @@ def _leave() -> None:
     """Let a process that a rank has forked, such as a loader of data, be no rank."""
     streams = own_streams()
     if streams is not None:
-        streams.unrecorded().__enter__()  # for good
+        streams.recorder.not_recording_accesses().__enter__()  # for good
         use_streams(None)
         enter_rank(None)
         leave_groups()

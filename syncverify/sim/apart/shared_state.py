@@ -15,9 +15,9 @@ from typing_extensions import override
 from syncverify.sim.apart.messages import Arrived, SharedChange, StoreSet
 from syncverify.sim.network.collectives import CollectiveCall
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
-from syncverify.sim.network.results import without_memory
 from syncverify.sim.network.store import SimulatedStore
-from syncverify.sim.turns.turn_taking import TurnTaking
+from syncverify.sim.network.work import without_memory
+from syncverify.sim.turns.stalls import TurnTaking
 from syncverify.trace.records import CollectiveKey
 
 TellChange = Callable[[SharedChange], object]

@@ -30,12 +30,15 @@ from torch.distributed import rpc
 from typing_extensions import override
 
 from syncverify.scenario.settings import NCCL_NAMES
-from syncverify.sim.device import futures, own_futures
+from syncverify.sim.device import futures
 from syncverify.sim.device.device_functions import (
     ACCELERATOR,
+    ACCELERATOR_STATISTICS,
     CPU,
     CUDA,
+    CUDA_STATISTICS,
     PROFILER,
+    PROFILER_FUNCTIONS,
     RANGES,
     CurrentStream,
     Replacement,
@@ -43,15 +46,10 @@ from syncverify.sim.device.device_functions import (
     set_device,
     set_device_context,
 )
-from syncverify.sim.device.device_statistics import (
-    ACCELERATOR_STATISTICS,
-    CUDA_STATISTICS,
-)
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
 from syncverify.sim.device.host_reads import host_reads
 from syncverify.sim.device.nccl_names import known_libraries
-from syncverify.sim.device.profilers import profiler_names
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
 from syncverify.sim.device.seen_names import (
     ANSWERED_BY_ACCELERATOR,
@@ -67,10 +65,14 @@ from syncverify.sim.device.torch_internals import (
     SYMMETRIC_MEMORY,
     default_store,
 )
-from syncverify.sim.device.unanswered import refuse_missing
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.turns.own_errors import note_own_error
-from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse_thread
+from syncverify.sim.turns.refusals import (
+    is_own_thread,
+    refusal,
+    refuse_missing,
+    refuse_thread,
+)
 from syncverify.trace.stacks import is_subject_above
 
 # Returns the streams of the calling thread's rank; None on any other thread.
@@ -239,13 +241,10 @@ def _new_group(
     backend: Any = None, backend_options: Any = None, pg_tag: Any = None,
     use_local_synchronization: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """Make a group of the machine, whichever library is to move the data.
+    """Return a new group of the machine, whichever library is to move the data.
 
     Without `use_local_synchronization`, torch has every rank call, members or not: it names a
     group by the number of the rank's call.
-
-    Returns:
-        The group, or what torch gives to a rank outside of it.
     """
     asked = backend
     libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
@@ -296,38 +295,41 @@ def _split_group(
     return dist.new_group(ranks, timeout=timeout, use_local_synchronization=True)
 
 
-_DISTRIBUTED: tuple[tuple[Any, str, Replacement], ...] = (
-    (
-        *COLLECT_ALL,
-        functools.partial(futures.collect_all, getattr(*COLLECT_ALL)),
-    ),
+def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:
+    """Compile a function as TorchScript, which knows torch's own functions alone."""
+    # TorchScript looks names up in the frame of its caller: above this call and `by_thread`.
+    kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 2
+    with ExitStack() as stack:
+        for places in reversed(_PLACES):
+            stack.enter_context(_put_back(places))
+        return original(*args, **kwargs)
+
+
+# Owners, names, and functions that get torch's own before the streams of the rank.
+_AROUND_TORCH: tuple[tuple[Any, str, Replacement], ...] = (
+    (*COLLECT_ALL, futures.collect_all),
+    (torch.futures.Future, "__new__", futures.new_future),
+    *REDUCER_FUNCTIONS,
+    (*REGISTER_COMM_HOOK, futures.register_comm_hook),
+    (*RUN_ALLREDUCE_HOOK, futures.run_allreduce_hook),
+    (*NEW_GROUP, _new_group),
     *(
-        (owner, name, functools.partial(virtual, getattr(owner, name)))
-        for owner, name, virtual in REDUCER_FUNCTIONS
-    ),
-    (
-        *REGISTER_COMM_HOOK,
-        functools.partial(futures.register_comm_hook, getattr(*REGISTER_COMM_HOOK)),
-    ),
-    (
-        *RUN_ALLREDUCE_HOOK,
-        functools.partial(futures.run_allreduce_hook, getattr(*RUN_ALLREDUCE_HOOK)),
-    ),
-    (*NEW_GROUP, functools.partial(_new_group, getattr(*NEW_GROUP))),
-    *(
-        (owner, "split_group", functools.partial(_split_group, owner.split_group))
+        (owner, name, function)
         for owner in (dist, dist.distributed_c10d)
+        for name, function in (
+            ("split_group", _split_group),
+            ("get_backend", _get_backend),
+            # torch asks for the name of the backend first, and raises an error that reads like
+            # the subject's.
+            ("monitored_barrier", refusal("monitored_barrier")),
+        )
     ),
-    *(
-        (owner, "get_backend", functools.partial(_get_backend, owner.get_backend))
-        for owner in (dist, dist.distributed_c10d)
-    ),
-    # torch asks for the name of the backend first, and raises an error that reads like the
-    # subject's.
-    (dist, "monitored_barrier", refusal("monitored_barrier")),
-    (dist.distributed_c10d, "monitored_barrier", refusal("monitored_barrier")),
     *((*place, refusal("symmetric memory")) for place in SYMMETRIC_MEMORY),
     *((rpc, name, refusal("rpc")) for name in ("init_rpc",) if rpc.is_available()),
+    *PROFILER_FUNCTIONS,
+    (torch.jit, "script", _script),
+    # All ways to run backward call it.
+    (torch.autograd, "_engine_run_backward", _run_backward),
 )
 
 
@@ -410,19 +412,14 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
     ):
         find_here = _unless_seen(find) if module is torch.cpu else find
         for name, virtual in functions.items():
-            is_cuda = module in (torch.cuda, torch.accelerator)
-            original = getattr(module, name)
-            yield (
-                module,
-                name,
-                _function(
-                    original,
-                    virtual,
-                    find=find_here,
-                    is_cuda=is_cuda,
-                    helper=_HELPERS.get(name),
-                ),
+            made = _function(
+                getattr(module, name),
+                virtual,
+                find=find_here,
+                is_cuda=module in (torch.cuda, torch.accelerator),
+                helper=_HELPERS.get(name),
             )
+            yield module, name, made
     for module, name, virtual in _numbers_and_refusals():
         original = getattr(module, name)
         if isinstance(original, type):
@@ -446,37 +443,19 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         original = getattr(owner, name)
         copying = functools.partial(copy, original)
         helper = _HELPERS.get(name)
-        yield (
-            owner,
-            name,
-            _function(original, copying, for_harness=False, helper=helper),
-        )
+        made = _function(original, copying, for_harness=False, helper=helper)
+        yield owner, name, made
     yield from host_reads()
-    for owner, name, virtual in _DISTRIBUTED:
-        yield owner, name, _function(getattr(owner, name), virtual)
-    new_future = torch.futures.Future.__new__
-    made = _function(new_future, functools.partial(own_futures.new_future, new_future))
-    yield torch.futures.Future, "__new__", staticmethod(made)
-    for owner, name, virtual in profiler_names():
-        yield owner, name, _function(getattr(owner, name), virtual)
-    script = torch.jit.script
-    yield torch.jit, "script", _function(script, functools.partial(_script, script))
-    run_backward = torch.autograd._engine_run_backward  # noqa: SLF001  # all ways to run backward call it
-    replaced = _function(run_backward, functools.partial(_run_backward, run_backward))
-    yield torch.autograd, "_engine_run_backward", replaced
+    for owner, name, virtual in _AROUND_TORCH:
+        original = getattr(owner, name)
+        made = _function(original, functools.partial(virtual, original))
+        yield owner, name, staticmethod(made) if name == "__new__" else made
 
 
 def virtual_device_modules(
     *, shows_device: bool = False
 ) -> AbstractContextManager[None]:
-    """Put virtual streams behind torch's names for the length of a block.
-
-    Args:
-        shows_device: Whether functions show the subject a device, too.
-
-    Returns:
-        The context of the block.
-    """
+    """Put virtual streams, and a device if it shows one, behind torch's names for a block."""
     kept = _kept_replacements()
     return installed(itertools.chain(kept, seen_names() if shows_device else ()))
 
@@ -494,16 +473,6 @@ def _kept_replacements() -> list[tuple[Any, str, Any]]:
 
 def _value(place: tuple[Any, str, Any]) -> Any:
     return vars(place[0]).get(place[1], _MISSING)
-
-
-def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:
-    """Compile a function as TorchScript, which knows torch's own functions alone."""
-    # TorchScript looks names up in the frame of its caller: above this call and `by_thread`.
-    kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 2
-    with ExitStack() as stack:
-        for places in reversed(_PLACES):
-            stack.enter_context(_put_back(places))
-        return original(*args, **kwargs)
 
 
 # The places of replacements: owner, name, and the original value.

@@ -30,7 +30,7 @@ def _local(tensor: Any) -> Any:
 
 
 def _cpu(_: Any, streams: RankStreams, tensor: Any, *__: Any, **___: Any) -> Any:
-    if streams.is_on_host(tensor):
+    if streams.recorder.is_on_host(tensor):
         return tensor
     return _blocking_copy(tensor.clone(), tensor, streams)  # as on a GPU
 
@@ -44,7 +44,7 @@ def _to(
     non_blocking = options.get("non_blocking", flag)
     moved = original(tensor, *args, **options)
     goes_to_host = _is_host(target, streams)
-    if streams.is_on_host(tensor):
+    if streams.recorder.is_on_host(tensor):
         if goes_to_host or not isinstance(target, (torch.device, torch.Tensor)):
             return moved
         return _new_like(moved, streams).copy_(moved, non_blocking=non_blocking)
@@ -60,37 +60,37 @@ def _to(
 def _is_host(target: Any, streams: RankStreams) -> bool:
     """Tell whether a target of `to` is the host; a `torch.device` may be the tensor's own."""
     if isinstance(target, torch.Tensor):
-        return streams.is_on_host(target)
+        return bool(streams.recorder.is_on_host(target))
     return isinstance(target, str) and target.partition(":")[0] == "cpu"
 
 
 def _blocking_copy(copied: Any, tensor: Any, streams: RankStreams) -> Any:
-    if streams.wait_for_copy_of(_local(tensor)):
-        streams.place_on_host(copied)
+    if streams.recorder.wait_for_copy_of(_local(tensor)):
+        streams.recorder.place_on_host(copied)
     return copied
 
 
 def _new_like(tensor: Any, streams: RankStreams) -> Any:
     """Allocate memory with contents that no program should read, the same in each run."""
-    with streams.unrecorded():
+    with streams.recorder.not_recording_accesses():
         new = torch.empty_like(tensor)
         return new.fill_(math.nan) if new.is_floating_point() else new
 
 
 def _pinned_like(tensor: Any, streams: RankStreams) -> Any:
     new = _new_like(tensor, streams)
-    streams.place_on_host(new, is_pinned=True)
+    streams.recorder.place_on_host(new, is_pinned=True)
     return new
 
 
 def _pin_memory(_: Any, streams: RankStreams, tensor: Any, *__: Any) -> Any:
-    if streams.is_pinned(tensor):
+    if streams.recorder.is_pinned(tensor):
         return tensor
     return _pinned_like(tensor, streams).copy_(tensor)
 
 
 def _is_pinned(_: Any, streams: RankStreams, tensor: Any, *__: Any) -> bool:
-    return streams.is_pinned(tensor)
+    return bool(streams.recorder.is_pinned(tensor))
 
 
 def _make(
@@ -102,15 +102,17 @@ def _make(
 ) -> Any:
     if not pin_memory:
         return original(*args, **options)
-    with streams.unrecorded():  # the host fills it, before anybody else can
+    with (
+        streams.recorder.not_recording_accesses()
+    ):  # the host fills it, before anybody else can
         made = original(*args, **options)
-    streams.place_on_host(made, is_pinned=True)
+    streams.recorder.place_on_host(made, is_pinned=True)
     return made
 
 
 def _tolist(original: Any, streams: RankStreams, tensor: Any) -> Any:
     copied = tensor.detach().clone()
-    streams.wait_for_copy_of(_local(tensor))
+    streams.recorder.wait_for_copy_of(_local(tensor))
     return original(copied)
 
 
@@ -124,19 +126,19 @@ def _record_stream(
 def _copy_storage(
     original: Any, streams: RankStreams, target: Any, source: Any, *options: Any, **named: Any
 ) -> Any:  # fmt: skip
-    streams.keep_together(target, source)
+    streams.recorder.keep_together(target, source)
     return original(target, source, *options, **named)  # an operator, which is recorded
 
 
 def _resize(original: Any, streams: RankStreams, storage: Any, size: int) -> Any:
     had = storage.nbytes()
     if size > had:  # memory of the host moves to another place
-        streams.host_reads.read_bytes(
+        streams.recorder.host_reader.read_bytes(
             storage, "UntypedStorage.resize_", of_device=False
         )
     resized = original(storage, size)
     if storage.nbytes() != had:
-        streams.note_resized(storage, had)
+        streams.recorder.note_resized(storage, had)
     return resized
 
 

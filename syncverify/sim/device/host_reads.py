@@ -82,7 +82,7 @@ def _reads() -> HostReads | None:
     streams = own_streams()
     if streams is None:
         return thread_reads()
-    return streams.host_reads if streams.takes_copies else None
+    return streams.recorder.host_reader if streams.takes_copies else None
 
 
 def _noting(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
@@ -12,8 +13,56 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from syncverify.plain_text import counted
-from syncverify.sim.device.seen_generator import SeenGenerator
 from syncverify.sim.device.torch_internals import as_plain_tensors
+
+_OFFSET_STEP = 4  # torch counts offsets in multiples of four
+
+
+class SeenGenerator:
+    """The random generator of one rank's GPU.
+
+    All numbers come from the generator of the CPU, so the two generators share their draws. The
+    state of a GPU's generator has 16 bytes, which torch reads: the last seed, and an offset that
+    grows with draws.
+    """
+
+    def __init__(self) -> None:
+        self.seed = torch.default_generator.initial_seed()
+        self._offset = 0
+        # Keys: states of this generator. Values: states of the CPU's generator.
+        self._known: dict[bytes, torch.Tensor] = {}
+
+    def manual_seed(self, seed: int) -> None:
+        """Start from a seed."""
+        self.seed, self._offset = int(seed), 0
+        torch.default_generator.manual_seed(self.seed)
+
+    def state(self) -> torch.Tensor:
+        """Return the state, in memory of the host."""
+        own, key = torch.default_generator.get_state(), self._key()
+        if key in self._known and not torch.equal(self._known[key], own):
+            self._offset += _OFFSET_STEP  # numbers were drawn
+            key = self._key()
+        self._known[key] = own
+        return torch.tensor([*key], dtype=torch.uint8)
+
+    def set_state(self, state: torch.Tensor) -> None:
+        """Go on from a state, also from one that was made by hand."""
+        if not isinstance(state, torch.Tensor):
+            raise TypeError(f"expected a tensor of bytes, not {state!r}")
+        key = bytes(state.tolist())
+        self.seed = int.from_bytes(key[:8], "little")
+        self._offset = int.from_bytes(key[8:], "little")
+        if key in self._known:
+            torch.default_generator.set_state(self._known[key])
+        else:
+            # Different offsets give different numbers, and the same pair gives the same numbers.
+            digest = hashlib.blake2b(key, digest_size=8).digest()
+            torch.default_generator.manual_seed(int.from_bytes(digest, "little"))
+
+    def _key(self) -> bytes:
+        words = (self.seed % 2**64, self._offset)
+        return b"".join(word.to_bytes(8, "little") for word in words)
 
 
 class HostMemory(Protocol):
@@ -28,7 +77,7 @@ class HostMemory(Protocol):
     def place_on_device(self, tensor: torch.Tensor) -> None:
         """Note that the memory of a tensor is the device's."""
 
-    def unrecorded(self) -> AbstractContextManager[None]:
+    def not_recording_accesses(self) -> AbstractContextManager[None]:
         """Leave out operators of which nobody else can use the memory yet."""
 
 
@@ -36,17 +85,8 @@ class SeenDevice:
     """A CUDA device without memory of its own.
 
     Every CPU tensor counts as one of the device, but for those that were made on the host, or
-    copied there, and their views.
-
-    Args:
-        device: The device; its index is the number of the rank on its machine.
-        memory: Memory of the rank.
-        num_devices: Number of devices that a program may name; None for any number.
-
-    Attributes:
-        device, memory: The arguments.
-        generator: Random generator of the device.
-        is_placing: Whether a function of torch runs with true devices.
+    copied there, and their views. The index of the device is the number of the rank on its machine.
+    A program may name `num_devices`; None for any number.
     """
 
     def __init__(
@@ -56,7 +96,7 @@ class SeenDevice:
         self.memory = memory
         self._num_devices = num_devices
         self.generator = SeenGenerator()
-        self.is_placing = False
+        self.is_placing = False  # a function of torch runs with true devices
 
     def of(self, tensor: torch.Tensor) -> torch.device:
         """Return the device of a tensor, as the subject sees it."""

@@ -32,9 +32,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
 
 from syncverify.scenario.settings import NCCL_NAMES
-from syncverify.sim.device.device_functions import Replacement
-from syncverify.sim.device.device_statistics import GPU
-from syncverify.sim.device.seen_backends import SeenBackends
+from syncverify.sim.device.device_functions import GPU, Replacement
+from syncverify.sim.device.nccl_names import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import (
@@ -327,7 +326,9 @@ def _make(
         return make()
     if options.get("pin_memory"):
         return make()  # places itself on the host
-    with line.seen.memory.unrecorded():  # the host fills it, before anybody else can
+    with (
+        line.seen.memory.not_recording_accesses()
+    ):  # the host fills it, before anybody else can
         made = make()
     line.seen.keep_on_host(made)
     return made

@@ -7,17 +7,16 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
 
 from syncverify.sim.device.engine_streams import EngineStreams
 from syncverify.sim.device.ignored_calls import is_ignored
-from syncverify.sim.device.reached_marks import ReachedMarks
-from syncverify.sim.device.reducer_waits import ReducerWaits
-from syncverify.sim.device.seen_backends import SeenBackends
+from syncverify.sim.device.nccl_names import SeenBackends
+from syncverify.sim.device.reducers import ReducerWaits
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.virtual_streams import VirtualStream, own_stream
 from syncverify.sim.turns.refusals import is_own_thread, refuse_thread
@@ -36,7 +35,59 @@ from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_frames, calling_line, ordering_line
 
 if TYPE_CHECKING:
-    from syncverify.sim.turns.turn_taking import TurnTaking
+    from syncverify.sim.turns.stalls import TurnTaking
+
+
+# By stream: the latest mark that is reached. Marks count up on a rank.
+_Reached = dict[str, int]
+
+
+class ReachedMarks:
+    """The marks that the device has reached for certain, as the host of one rank knows.
+
+    These are the marks that the host has waited for, and all marks ordered before them: a small
+    vector clock for each mark. A host that polls a mark may get "not yet" by bad timing, unless
+    it has waited for the mark, or for a mark that the device reaches only afterwards.
+    """
+
+    def __init__(self) -> None:
+        self._host: _Reached = {}
+        # Marks reached for certain once a stream has reached its end, or a mark.
+        self._at_end: dict[str, _Reached] = {}
+        self._at_mark: dict[int, tuple[str, _Reached]] = {}
+
+    def mark(self, stream: str, mark: int) -> None:
+        """Note a mark at the end of a stream; all queued work comes after the host's waits."""
+        passed = self._at_end.setdefault(stream, {})
+        _merge(passed, self._host)
+        passed[stream] = mark
+        self._at_mark[mark] = (stream, dict(passed))
+
+    def wait(self, stream: str, mark: int) -> None:
+        """Note that a stream waits for a mark."""
+        _merge(self._at_end.setdefault(stream, {}), self._at_mark[mark][1])
+
+    def wait_on_host(self, mark: int) -> None:
+        """Note that the host waits for a mark."""
+        _merge(self._host, self._at_mark[mark][1])
+
+    def host_has_reached(self, mark: int) -> bool:
+        """Tell whether the host knows that the device has reached a mark."""
+        return self._host.get(self._at_mark[mark][0], 0) >= mark
+
+    def host_has_reached_end(self, stream: str) -> bool:
+        """Return whether the host knows that a stream has reached its last mark.
+
+        True even if operators came after the last mark or wait, since operators are not
+        recorded here: "not yet" would be wrong for an idle stream.
+        """
+        at_end = self._at_end.get(stream, {})
+        return all(self._host.get(other, 0) >= mark for other, mark in at_end.items())
+
+
+def _merge(passed: _Reached, other: _Reached) -> None:
+    for stream, mark in other.items():
+        passed[stream] = max(mark, passed.get(stream, 0))
 
 
 class PassObserver(Protocol):
@@ -56,44 +107,31 @@ class RunningCallback(Protocol):
 class RankStreams:
     """The streams of one rank.
 
-    Args:
-        recorder: Recorder of the rank: receives streams, marks and waits.
-
-    Attributes:
-        default: The stream that is current at first.
-        engine: Model of the streams of autograd.
-        serves_subject: Whether the subject runs, not the harness.
-        seen: Device that the subject sees; None for the CPU.
-        backends: Names of the backends that the subject sees.
-        callbacks: Callbacks that have not run yet, of futures.
-        running_callbacks: Callbacks that run, the innermost last.
-        reducers: Waits of DistributedDataParallel's reducers.
-        in_flight: Collectives without a wait so far. NCCL keeps their tensors alive until
-            a wait, and so does this list.
-        num_splits: Number of times that each group was split, by name.
-        scheduler: Answers a host that polls the device. Without a scheduler the answer is
-            always "done".
-        engine_watch: Watches backward passes; None where nobody wants to see them.
+    `recorder` records its streams, marks, waits and memory: a `RankRecorder`.
     """
 
     def __init__(self, recorder: Any) -> None:
-        self._recorder = recorder
-        self.default = VirtualStream(self, DEFAULT_STREAM)
+        self.recorder = recorder
+        self.default = VirtualStream(self, DEFAULT_STREAM)  # current at first
         self.engine = EngineStreams(self)
         self._numbers = {self.default.name: 0}
         self._stream_numbers = itertools.count(1)
         self._callback_numbers = itertools.count(1)
         self._num_marks = 0
         self._previous: list[VirtualStream] = []
+        # Callbacks of futures: those that have not run yet, and those that run, the innermost last.
         self.callbacks: list[object] = []
         self.running_callbacks: list[RunningCallback] = []
         self.reducers = ReducerWaits()
+        # Collectives without a wait so far. NCCL keeps their tensors alive until a wait, and so
+        # does this list.
         self.in_flight: list[dist.Work] = []
-        self.serves_subject = False
+        self.serves_subject = False  # the subject runs, not the harness
         self._is_copying = False
-        self.num_splits = Counter[str]()
-        self.seen: SeenDevice | None = None
+        self.num_splits = Counter[str]()  # by name of the group
+        self.seen: SeenDevice | None = None  # by the subject; None for the CPU
         self.backends = SeenBackends()
+        # Answers a host that polls the device; without it the answer is always "done".
         self.scheduler: TurnTaking | None = None
         self.engine_watch: PassObserver | None = None
         self._reached = ReachedMarks()
@@ -102,21 +140,19 @@ class RankStreams:
     def tell(self, device: torch.device, num_devices: int | None = None) -> None:
         """Tell the subject of a device that its tensors and streams are on.
 
-        Args:
-            device: The device.
-            num_devices: Number of devices that the subject may name; None for any number.
+        It may name `num_devices`; None for any number.
         """
-        self.seen = SeenDevice(device, self, num_devices)
+        self.seen = SeenDevice(device, self.recorder, num_devices)
         self.default.device = device
 
     @contextmanager
     def at(self, moment: Moment) -> Iterator[None]:
         """Stamp the records of a block with a moment."""
-        before, self._recorder.moment = self._recorder.moment, moment
+        before, self.recorder.moment = self.recorder.moment, moment
         try:
             yield
         finally:
-            self._recorder.moment = before
+            self.recorder.moment = before
 
     @property
     def takes_copies(self) -> bool:
@@ -150,7 +186,7 @@ class RankStreams:
         name = f"stream {next(self._stream_numbers)}"
         stream = VirtualStream(self, name, device, priority)
         self._numbers[stream.name] = len(self._numbers)
-        recorder, source = self._recorder, calling_line()
+        recorder, source = self.recorder, calling_line()
         recorder.trace.append(StreamCreated(recorder.moment, stream.name, source))
         return stream
 
@@ -191,60 +227,15 @@ class RankStreams:
     def record_stream(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a tensor's memory until a stream is done: `Tensor.record_stream`."""
         if not is_ignored("record_stream"):
-            self._recorder.record_stream(tensor, own_stream(stream).name)
+            self.recorder.record_stream(tensor, own_stream(stream).name)
 
     def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a gradient's memory until the stream of its consumer is done."""
-        self._recorder.record_consumer(tensor, stream.name)
-
-    def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
-        """Let the host wait for the current stream, if a copy of the tensor to it would."""
-        return bool(self._recorder.wait_for_copy_of(tensor))
-
-    def unrecorded(self) -> AbstractContextManager[None]:
-        """Leave out operators of which nobody else can use the memory yet."""
-        return cast(
-            "AbstractContextManager[None]", self._recorder.not_recording_accesses()
-        )
-
-    def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool = False) -> None:
-        """Note that the memory of a tensor is the host's, by wish of the subject."""
-        self._recorder.place_on_host(tensor, is_pinned=is_pinned)
-
-    def place_on_device(self, tensor: torch.Tensor) -> None:
-        """Note that the memory of a tensor is the device's, whatever its dtype."""
-        self._recorder.place_on_device(tensor)
-
-    def is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Tell whether copies may run while the host goes on."""
-        return bool(self._recorder.is_pinned(tensor))
-
-    def is_on_host(self, tensor: torch.Tensor) -> bool:
-        """Tell whether the memory of a tensor is known to be the host's."""
-        return bool(self._recorder.is_on_host(tensor))
-
-    @property
-    def host_reads(self) -> Any:
-        """Notes the reads of the host that no operator shows."""
-        return self._recorder.host_reader
-
-    def reads_of_thread(self) -> Any:
-        """Return what notes the reads of a thread that the rank starts now."""
-        return self._recorder.reader_of_thread()
-
-    def keep_together(
-        self, target: torch.UntypedStorage, source: torch.UntypedStorage
-    ) -> None:
-        """Note that a new storage lies on the host if another one does."""
-        self._recorder.keep_together(target, source)
-
-    def note_resized(self, storage: torch.UntypedStorage, had_bytes: int) -> None:
-        """Note that `resize_` gave the memory of a storage back, or allocated other memory."""
-        self._recorder.note_resized(storage, had_bytes)
+        self.recorder.record_consumer(tensor, stream.name)
 
     def note_clock(self) -> None:
         """Note that the calling line compares a time of a clock; each line once."""
-        line, recorder = calling_line(), self._recorder
+        line, recorder = calling_line(), self.recorder
         if line not in self._clock_lines:
             self._clock_lines.add(line)
             recorder.trace.append(
@@ -253,7 +244,7 @@ class RankStreams:
 
     def note_group(self, ranks: Sequence[int]) -> None:
         """Note that the rank makes a group as every rank has to."""
-        recorder, (source, callers) = self._recorder, calling_frames()
+        recorder, (source, callers) = self.recorder, calling_frames()
         stream = self.current().name
         recorder.trace.append(
             GroupMade(recorder.moment, stream, tuple(ranks), source, callers)
@@ -263,7 +254,7 @@ class RankStreams:
         """Put a mark after the work that a stream holds now, and return its number."""
         _refuse_own_thread()
         self._num_marks += 1
-        recorder, source = self._recorder, origin or ordering_line()
+        recorder, source = self.recorder, origin or ordering_line()
         recorder.trace.append(
             Mark(recorder.moment, stream.name, self._num_marks, source)
         )
@@ -277,7 +268,7 @@ class RankStreams:
         _refuse_own_thread()
         if origin is None and is_ignored("stream_wait"):
             return
-        recorder, source = self._recorder, origin or ordering_line()
+        recorder, source = self.recorder, origin or ordering_line()
         recorder.trace.append(StreamWait(recorder.moment, stream.name, mark, source))
         self._reached.wait(stream.name, mark)
 
@@ -294,12 +285,12 @@ class RankStreams:
         is_beside_rank = own_streams() is None and is_own_thread()
         if not is_beside_rank:
             wait()
-        elif not self._recorder.keep_for_thread(wait):
+        elif not self.recorder.keep_for_thread(wait):
             _refuse_own_thread()
 
     def _wait_on_host(self, mark: int, source: Origin, is_asked_for: bool) -> None:  # noqa: FBT001  # of one caller
         self.require_values()
-        recorder = self._recorder
+        recorder = self.recorder
         recorder.trace.append(HostWait(recorder.moment, mark, source, is_asked_for))
         self._reached.wait_on_host(mark)
 

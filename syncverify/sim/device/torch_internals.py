@@ -1,7 +1,7 @@
 """Private names of torch that the simulated machine needs, behind names of our own.
 
 The only module of the harness that touches `torch._C`. Private parts of DTensor are in
-`sharding_plans.py` and `dtensor_tables.py`, torch's testing machinery is in `threaded_world.py`.
+`sharding_plans.py` and `parts.py`, torch's testing machinery is in `threaded_world.py`.
 """
 
 from __future__ import annotations

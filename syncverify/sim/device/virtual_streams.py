@@ -17,9 +17,15 @@ import torch
 from typing_extensions import override
 
 from syncverify.sim.device.ignored_calls import is_ignored
-from syncverify.sim.device.unanswered import RefusedAttribute, refuse_missing
 from syncverify.sim.turns.own_errors import noting_own_errors
-from syncverify.sim.turns.refusals import is_own_thread, refusal, refuse, refuse_thread
+from syncverify.sim.turns.refusals import (
+    RefusedAttribute,
+    is_own_thread,
+    refusal,
+    refuse,
+    refuse_missing,
+    refuse_thread,
+)
 from syncverify.trace.source_lines import Origin
 
 _STREAMS = (torch.cuda.Stream, torch.Stream)

@@ -1,16 +1,86 @@
-"""The results of collectives: pure functions from all ranks' inputs to outputs."""
+"""Collectives as pure functions: from all ranks' inputs to outputs, and whether calls agree.
+
+Sums and averages are those of NCCL where it has them. NCCL divides the sum of whole numbers and
+drops the remainder. It scales floating-point numbers before the sum; their other rounding is not
+imitated.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.torch_internals import without_new_versions
-from syncverify.sim.network.reductions import Factor, reduced
 from syncverify.trace.source_lines import NoLine, Origin
+
+Factor = float | torch.Tensor
+
+
+def reduce_op_of(opts: Any) -> Any:
+    """Return the reduction in torch's options for a collective."""
+    return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+
+
+def reduce_op_name(reduce_op: Any) -> str:
+    """Name a reduction, such as `SUM`."""
+    kind = reduce_op.op if hasattr(reduce_op, "op") else reduce_op
+    return str(kind.name)
+
+
+def factor_of(reduce_op: Any) -> Factor | None:
+    """Return the factor of this rank's inputs before the sum; None for other reductions."""
+    return reduce_op.factor if reduce_op_name(reduce_op) == "PREMUL_SUM" else None
+
+
+def reduced(stacked: torch.Tensor, reduce_op: str) -> torch.Tensor:
+    """Return the reduction over dim 0, in the dtype of the inputs.
+
+    There is one entry per rank, already scaled where the reduction scales.
+    """
+    dtype = stacked.dtype
+    if dtype.is_floating_point and dtype.itemsize == 1:  # torch adds none on a CPU
+        return _REDUCTIONS[reduce_op](stacked.float()).to(dtype)
+    return _REDUCTIONS[reduce_op](stacked)
+
+
+def refused(reduce_op: str, dtype: torch.dtype) -> str | None:
+    """Name the reduction that is not simulated; None if it is. NCCL's are checked before."""
+    scales_integers = reduce_op == "PREMUL_SUM" and not dtype.is_floating_point
+    averages_booleans = reduce_op == "AVG" and dtype == torch.bool
+    is_known = reduce_op in {"", *_REDUCTIONS}
+    if is_known and not scales_integers and not averages_booleans:
+        return None
+    return f"{reduce_op} of {str(dtype).removeprefix('torch.')}"
+
+
+def _sum(stacked: torch.Tensor) -> torch.Tensor:
+    return stacked.sum(dim=0, dtype=stacked.dtype)
+
+
+def _average(stacked: torch.Tensor) -> torch.Tensor:
+    is_integer = not stacked.dtype.is_floating_point and not stacked.is_complex()
+    rounding = "trunc" if is_integer else None
+    return torch.div(_sum(stacked), len(stacked), rounding_mode=rounding)
+
+
+_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "SUM": _sum,
+    "PREMUL_SUM": _sum,
+    "AVG": _average,
+    "PRODUCT": lambda stacked: stacked.prod(dim=0, dtype=stacked.dtype),
+    "MIN": lambda stacked: stacked.amin(dim=0),
+    "MAX": lambda stacked: stacked.amax(dim=0),
+    "BAND": lambda stacked: functools.reduce(torch.bitwise_and, stacked),
+    "BOR": lambda stacked: functools.reduce(torch.bitwise_or, stacked),
+    "BXOR": lambda stacked: functools.reduce(torch.bitwise_xor, stacked),
+}
+
 
 Tensors = list[torch.Tensor]
 # As on NCCL, the parts of these may differ in size, as long as every rank gives each other
@@ -188,3 +258,46 @@ _COMPUTE: dict[str, _Compute] = {
     "recv": lambda calls, _seat: calls[0].inputs,  # the sender's
     "barrier": lambda _calls, _seat: [],
 }
+
+
+# Layouts that must be equal on all ranks.
+_SAME_INPUTS = frozenset(
+    {"all_reduce", "reduce", "broadcast", "all_gather_single", "gather"}
+    | {"reduce_scatter", "reduce_scatter_single"}
+)
+_SAME_OUTPUTS = frozenset(
+    {"all_gather", "all_gather_single", "reduce_scatter_single", "scatter"}
+)
+
+
+def agree(calls: Sequence[CollectiveCall | None], seat: int, other: int) -> bool:
+    """Return whether each of two ranks gives the layout that the other rank expects."""
+    one, two = calls[seat], calls[other]
+    assert one is not None
+    assert two is not None
+    if {one.operation, two.operation} == {"send", "recv"}:
+        return _layout([*one.inputs, *one.outputs]) == _layout(
+            [*two.inputs, *two.outputs]
+        )
+    if _must_be_equal(one) != _must_be_equal(two):
+        return False
+    if one.operation in PART_FOR_EACH_RANK:
+        return _fits(one, two, seat, other) and _fits(two, one, other, seat)
+    return True
+
+
+def _layout(tensors: Tensors) -> list[tuple[torch.dtype, int]]:
+    return [(tensor.dtype, tensor.numel()) for tensor in tensors]
+
+
+def _must_be_equal(call: CollectiveCall) -> tuple[object, ...]:
+    inputs = _layout(call.inputs) if call.operation in _SAME_INPUTS else None
+    outputs = _layout(call.outputs) if call.operation in _SAME_OUTPUTS else None
+    return (call.operation, call.reduce_op, call.root, inputs, outputs)
+
+
+def _fits(
+    giver: CollectiveCall, taker: CollectiveCall, giver_seat: int, taker_seat: int
+) -> bool:
+    sent, received = giver.inputs[taker_seat], taker.outputs[giver_seat]
+    return _layout([sent]) == _layout([received])

@@ -30,14 +30,17 @@ from syncverify.sim.device.nccl_names import (
     uses_nccl2,
 )
 from syncverify.sim.device.streams import RankStreams, own_streams
-from syncverify.sim.network.agreement import agree
-from syncverify.sim.network.collectives import CollectiveCall, taken
+from syncverify.sim.network.collectives import (
+    CollectiveCall,
+    Factor,
+    agree,
+    refused,
+    taken,
+)
 from syncverify.sim.network.gloo_layouts import as_moved_by_gloo
-from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.nccl_checks import Caller, check_call
-from syncverify.sim.network.reductions import Factor, refused
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
-from syncverify.sim.network.work import CoalescedWork, SimulatedWork
+from syncverify.sim.network.work import CoalescedWork, DroppableHandle, SimulatedWork
 from syncverify.sim.turns.own_errors import noting_own_errors
 from syncverify.sim.turns.refusals import refuse
 from syncverify.sim.turns.scheduler import own_rank

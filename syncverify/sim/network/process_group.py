@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import types
 from typing import Any
 
@@ -18,13 +19,17 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.ignored_calls import is_ignored
-from syncverify.sim.device.unanswered import refusing_rest
-from syncverify.sim.network.collectives import CollectiveCall, Tensors
+from syncverify.sim.network.collectives import (
+    CollectiveCall,
+    Tensors,
+    factor_of,
+    reduce_op_name,
+    reduce_op_of,
+)
 from syncverify.sim.network.communicator import SimulatedCommunicator
 from syncverify.sim.network.dispatched import dispatched
-from syncverify.sim.network.reductions import factor_of, reduce_op_name, reduce_op_of
 from syncverify.sim.network.work import NoWork
-from syncverify.sim.turns.refusals import refusal, refuse
+from syncverify.sim.turns.refusals import refusal, refuse, refusing_rest
 from syncverify.trace.stacks import is_called_by
 
 _NUMBER = "the number of a group's next collective"
@@ -34,6 +39,8 @@ _COLLECTIVES = {
     "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced",
     "scatter", "send",
 }  # fmt: skip
+_REDUCE = frozenset({"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"})
+_HAVE_ROOT = frozenset({"broadcast", "gather", "reduce", "scatter"})
 _TAKES_ONE_BY_ONE = types.SimpleNamespace(supports_coalescing=False)
 
 
@@ -82,42 +89,38 @@ class SimulatedProcessGroup(SimulatedCommunicator):
 
     @override
     def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
-        tensors = _listed(tensors)
-        return self._reducing("all_reduce", opts, tensors, tensors)
+        return self._call("all_reduce", tensors, tensors, opts)
 
     @override
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
-        tensors = _listed(tensors)
-        return self._reducing("all_reduce", opts, tensors, tensors, is_coalesced=True)
+        return self._call("all_reduce", tensors, tensors, opts, is_coalesced=True)
 
     @override
     def reduce(self, tensors: Any, opts: Any = None) -> dist.Work:
-        tensors = _listed(tensors)
-        return self._reducing("reduce", opts, tensors, tensors)
+        return self._call("reduce", tensors, tensors, opts)
 
     @override
     def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:
-        tensors = _listed(tensors)
-        return self._issue(
-            CollectiveCall("broadcast", "", tensors, tensors, _root(opts))
-        )
+        return self._call("broadcast", tensors, tensors, opts)
 
     @override
     def allgather(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
-        return self._gathering(output_tensors, input_tensors)
+        outputs = itertools.chain(*output_tensors)
+        return self._call("all_gather", input_tensors, outputs)
 
     @override
     def allgather_coalesced(
         self, output_lists: Any, input_list: Any, opts: Any = None
     ) -> dist.Work:
         """Gather several tensors; the outputs are listed by rank."""
-        return self._gathering(output_lists, input_list, is_coalesced=True)
+        outputs = itertools.chain(*output_lists)
+        return self._call("all_gather", input_list, outputs, is_coalesced=True)
 
     @override
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> dist.Work:
-        return self._issue(CollectiveCall("all_gather_single", "", [input], [output]))
+        return self._call("all_gather_single", input, output)
 
     _allgather_base = all_gather_single  # its name before torch 2.13
 
@@ -126,15 +129,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> dist.Work:
         """Gather several tensors; torch's functional collectives gather by this alone."""
-        return self._issue(
-            CollectiveCall(
-                "all_gather_single",
-                "",
-                _listed(inputs),
-                _listed(outputs),
-                is_coalesced=True,
-            )
-        )
+        return self._call("all_gather_single", inputs, outputs, is_coalesced=True)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -143,31 +138,26 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
         outputs = output_tensors[0] if output_tensors else []
-        return self._issue(
-            CollectiveCall("gather", "", _listed(input_tensors), outputs, _root(opts))
-        )
+        return self._call("gather", input_tensors, outputs, opts)
 
     @override
     def scatter(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
         inputs = input_tensors[0] if input_tensors else []
-        return self._issue(
-            CollectiveCall("scatter", "", inputs, _listed(output_tensors), _root(opts))
-        )
+        return self._call("scatter", inputs, output_tensors, opts)
 
     @override
     def reduce_scatter(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
-        outputs = _listed(output_tensors)
-        return self._reducing("reduce_scatter", opts, input_tensors[0], outputs)
+        return self._call("reduce_scatter", input_tensors[0], output_tensors, opts)
 
     @override
     def reduce_scatter_single(
         self, output: Any, input: Any, opts: Any = None
     ) -> dist.Work:
-        return self._reducing("reduce_scatter_single", opts, [input], [output])
+        return self._call("reduce_scatter_single", input, output, opts)
 
     _reduce_scatter_base = reduce_scatter_single  # its name before torch 2.13
 
@@ -176,13 +166,8 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         self, outputs: Any, inputs: Any, opts: Any = None
     ) -> dist.Work:
         """Reduce and scatter several tensors; functional collectives do it by this alone."""
-        return self._reducing(
-            "reduce_scatter_single",
-            opts,
-            _listed(inputs),
-            _listed(outputs),
-            is_coalesced=True,
-        )
+        operation = "reduce_scatter_single"
+        return self._call(operation, inputs, outputs, opts, is_coalesced=True)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -196,11 +181,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     def alltoall(
         self, output_tensors: Any, input_tensors: Any, opts: Any = None
     ) -> dist.Work:
-        return self._issue(
-            CollectiveCall(
-                "all_to_all", "", _listed(input_tensors), _listed(output_tensors)
-            )
-        )
+        return self._call("all_to_all", input_tensors, output_tensors)
 
     @override
     def all_to_all_single(
@@ -265,39 +246,30 @@ class SimulatedProcessGroup(SimulatedCommunicator):
             raise RuntimeError("Split sizes doesn't match total dim 0 size")
         return list(tensor.split(sizes or [length // num_ranks] * num_ranks))
 
-    def _gathering(
-        self, output_lists: Any, inputs: Any, *, is_coalesced: bool = False
-    ) -> dist.Work:
-        outputs = [tensor for entry in output_lists for tensor in entry]
-        return self._issue(
-            CollectiveCall(
-                "all_gather", "", _listed(inputs), outputs, is_coalesced=is_coalesced
-            )
-        )
-
-    def _reducing(
+    def _call(
         self,
         operation: str,
-        opts: Any,
-        inputs: Tensors,
-        outputs: Tensors,
+        inputs: Any,
+        outputs: Any,
+        opts: Any = None,
         *,
         is_coalesced: bool = False,
     ) -> dist.Work:
-        reduce_op = reduce_op_of(opts)
-        root = _root(opts) if operation == "reduce" else None
-        name, factor = reduce_op_name(reduce_op), factor_of(reduce_op)
-        return self._issue(
-            CollectiveCall(
-                operation,
-                name,
-                inputs,
-                outputs,
-                root,
-                factor,
-                is_coalesced=is_coalesced,
-            )
+        """Issue a collective, whose reduction or root torch's options name."""
+        reduce_op, factor = "", None
+        if operation in _REDUCE:
+            given = reduce_op_of(opts)
+            reduce_op, factor = reduce_op_name(given), factor_of(given)
+        call = CollectiveCall(
+            operation,
+            reduce_op,
+            _listed(inputs),
+            _listed(outputs),
+            _root(opts) if operation in _HAVE_ROOT else None,
+            factor,
+            is_coalesced=is_coalesced,
         )
+        return self._issue(call)
 
 
 def _root(opts: Any) -> int:

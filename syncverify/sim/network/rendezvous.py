@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from syncverify.sim.network.collectives import CollectiveCall
-from syncverify.sim.turns.turn_taking import TurnTaking
+from syncverify.sim.turns.stalls import TurnTaking
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.source_lines import Origin

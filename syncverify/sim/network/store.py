@@ -10,9 +10,8 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.turns.refusals import refusal
-from syncverify.sim.turns.stalls import Wait
+from syncverify.sim.turns.stalls import TurnTaking, Wait
 from syncverify.sim.turns.turn_log import AccessKind
-from syncverify.sim.turns.turn_taking import TurnTaking
 
 
 class SimulatedStore(dist.Store):

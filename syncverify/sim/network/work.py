@@ -1,4 +1,17 @@
-"""Handles of simulated collectives: results arrive when they are waited for."""
+"""Handles of simulated collectives: results arrive when they are waited for.
+
+Note [Dropped handles]
+    A program may drop the handle of a collective without a wait, and the results too. The
+    legacy implementation of NCCL holds inputs and results until the collective is done. That
+    of `nccl2` holds the inputs; since torch 2.15 the handle alone holds the results. Their memory
+    goes back to its pool with the handle, and the collective writes to it all the same.
+
+    So the caller gets a handle of its own there, and when it is dropped the work knows its
+    results weakly. It writes to those that are held by others.
+
+Source:
+    torch/csrc/distributed/c10d/nccl2/WorkNCCL.hpp, `TrackedWork` and `outputs_`.
+"""
 
 # torch's stubs overload these methods for call styles that no caller uses here.
 # mypy: disable-error-code="override, assignment"
@@ -7,11 +20,13 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from itertools import compress
 from types import CodeType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -21,18 +36,84 @@ from syncverify.sim.device.futures import FutureSource, LazyFuture, OrderedSourc
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.device.streams import RankStreams, own_streams
-from syncverify.sim.device.unanswered import refusing_rest
-from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute
+from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute, deliver
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
-from syncverify.sim.network.results import Results, without_memory
 from syncverify.sim.turns.own_errors import noting_own_errors
-from syncverify.sim.turns.refusals import refusal
+from syncverify.sim.turns.refusals import refusal, refusing_rest
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.regions import MemoryRegion, tensor_region
+from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
 from syncverify.trace.source_files import calls_by_name
 from syncverify.trace.source_lines import Origin
+
+# torch's stubs overload these methods for call styles that no caller uses here.
+# mypy: disable-error-code="override, assignment"
+
+
+class _Place(NamedTuple):
+    """A tensor in a storage, which is kept alive by others alone.
+
+    `layout` has size, stride and offset, in elements.
+    """
+
+    storage: weakref.ref[torch.UntypedStorage]
+    dtype: torch.dtype
+    layout: tuple[torch.Size, tuple[int, ...], int]
+
+    def tensor(self) -> torch.Tensor | None:
+        """Return the tensor again; None if its memory is gone."""
+        storage = self.storage()
+        if storage is None:
+            return None
+        size, stride, offset = self.layout
+        return torch.empty(0, dtype=self.dtype).set_(storage, offset, size, stride)
+
+
+class Results:
+    """The tensors that a collective writes, in order.
+
+    Args:
+        tensors: The tensors, which are kept alive until `let_go()`.
+    """
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._kept: Tensors = tensors
+        self._places: list[_Place] = []
+
+    @property
+    def kept(self) -> Tensors:
+        """The tensors, none of them after `let_go()`."""
+        return self._kept
+
+    def let_go(self) -> None:
+        """Keep none of the tensors alive; see Note [Dropped handles]."""
+        self._places = [_place_of(each) for each in self._kept]
+        self._kept = []
+
+    def living(self) -> Tensors:
+        """List the tensors whose memory is still there."""
+        found = (place.tensor() for place in self._places)
+        return [*self._kept, *(each for each in found if each is not None)]
+
+    def write(self, values: Tensors) -> None:
+        """Write a value to each tensor whose memory is still there."""
+        there = [has_memory(each) for each in self._kept]
+        deliver([*compress(values, there)], [*compress(self._kept, there)])
+        for place, value in zip(self._places, values, strict=False):
+            tensor = place.tensor()
+            if tensor is not None and has_memory(tensor):
+                deliver([value], [tensor])
+
+
+def _place_of(tensor: torch.Tensor) -> _Place:
+    layout = tensor.size(), tensor.stride(), int(tensor.storage_offset())
+    return _Place(weakref.ref(tensor.untyped_storage()), tensor.dtype, layout)
+
+
+def without_memory(tensors: Tensors) -> Tensors:
+    """Return tensors of the same dtypes and sizes without memory."""
+    return [torch.empty_like(each, device="meta") for each in tensors]
 
 
 class IssuingCommunicator(Protocol):
@@ -388,3 +469,52 @@ class CoalescedWork(dist.Work):
     @override
     def block_current_stream(self) -> None:
         self.wait()
+
+
+def _passed_on(name: str) -> Any:
+    """Return a method that calls the method of a name on the machine's own handle."""
+
+    def call(handle: DroppableHandle, *given: Any, **named: Any) -> Any:
+        return getattr(handle.work, name)(*given, **named)
+
+    return call
+
+
+@refusing_rest_of_work
+class DroppableHandle(dist.Work):
+    """A handle that lets go of the results as it is dropped; see Note [Dropped handles].
+
+    The machine's own handle `work` is waited for in the place of this one.
+    """
+
+    def __init__(self, work: SimulatedWork) -> None:
+        super().__init__()
+        self.work = work
+
+    def __del__(self) -> None:
+        """Let go of the results."""
+        self.work.let_go_of_results()
+
+    @property
+    def launched_at(self) -> Origin:
+        """Line of the subject that issued the collective."""
+        return self.work.launched_at
+
+    @override
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a future, which holds this handle and so the results."""
+        return self.work.future_of(self, sys._getframe(1).f_code)
+
+    wait: Any = _passed_on("wait")
+    block_current_stream: Any = _passed_on("block_current_stream")
+    is_completed: Any = _passed_on("is_completed")
+    is_success: Any = _passed_on("is_success")
+    exception: Any = _passed_on("exception")
+    synchronize: Any = _passed_on("synchronize")
+    result: Any = _passed_on("result")
+    settle: Any = _passed_on("settle")
+    settle_in_turn: Any = _passed_on("settle_in_turn")
+    order: Any = _passed_on("order")
+    when_settled: Any = _passed_on("when_settled")
+    _get_duration: Any = SimulatedWork._get_duration  # noqa: SLF001  # refused alike
+    get_future_result: Any = SimulatedWork.get_future_result

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from unittest import mock
 
 import torch.distributed as dist
 
-from syncverify.sim.per_rank.change import ProcessPart
 from syncverify.sim.turns.scheduler import own_rank
 
 _COLLECTIVES: Final = (
@@ -81,10 +80,23 @@ class Functions:
         for place, function in change.items():
             place.set(function)
 
-    def watch(self, owner: Any, name: str) -> None:
+    @contextmanager
+    def watching_mocks(self) -> Iterator[None]:
+        """Watch what `unittest.mock` replaces, for a block."""
+        kind: Any = mock._patch  # noqa: SLF001  # of all patches
+        enter = kind.__enter__
+
+        def enter_watched(patch: Any) -> Any:
+            if own_rank() is not None:
+                self._watch(_Place(patch.getter(), patch.attribute))
+            return enter(patch)
+
+        with mock.patch.object(kind, "__enter__", enter_watched):
+            yield
+
+    def _watch(self, place: _Place) -> None:
         """Watch an attribute that is to be replaced, and has its value of all ranks."""
-        place = _Place(owner, name)
-        if isinstance(owner, type(sys) | type) and place not in self._shared:
+        if isinstance(place.owner, type(sys) | type) and place not in self._shared:
             self._shared[place] = place.value()
 
 
@@ -94,25 +106,3 @@ def _assigned() -> Iterator[_Place]:
             module, of_module = owner
             owner = getattr(sys.modules.get(module), of_module, None)
         yield from (_Place(owner, name) for name in names if hasattr(owner, name))
-
-
-@contextmanager
-def watching_mocks(parts: Iterable[ProcessPart]) -> Iterator[None]:
-    """Tell the functions among the parts what `unittest.mock` replaces, for a block."""
-    watched = [part for part in parts if isinstance(part, Functions)]
-    kind: Any = mock._patch  # noqa: SLF001  # of all patches
-    enter = kind.__enter__
-
-    def enter_watched(patch: Any) -> Any:
-        if own_rank() is not None:
-            for part in watched:
-                part.watch(patch.getter(), patch.attribute)
-        return enter(patch)
-
-    with mock.patch.object(kind, "__enter__", enter_watched):
-        yield
-
-
-def functions() -> Iterator[ProcessPart]:
-    """Yield the functions of the process."""
-    yield Functions()

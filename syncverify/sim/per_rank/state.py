@@ -1,30 +1,45 @@
-"""The state of the process that changes with the turn; see Note [State of the process]."""
+"""The state of the process that changes with the turn; see Note [State of the process].
+
+The only module that touches `importlib._bootstrap`. It relies on Python to look
+`_find_and_load` up there for each module that is not loaded, and on nothing else; a test says
+so.
+"""
 
 from __future__ import annotations
 
-import itertools
+import importlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
 
-from syncverify.sim.per_rank.change import ProcessPart
-from syncverify.sim.per_rank.dtensor_tables import dtensor_tables
-from syncverify.sim.per_rank.fsdp_profiler import fsdp_profiler
-from syncverify.sim.per_rank.functions import functions, watching_mocks
-from syncverify.sim.per_rank.generators import generators
-from syncverify.sim.per_rank.hooks import hooks
-from syncverify.sim.per_rank.imports import imports_apart
-from syncverify.sim.per_rank.settings import settings
+from syncverify.sim.per_rank.functions import Functions
+from syncverify.sim.per_rank.parts import ProcessPart, process_parts
+from syncverify.sim.turns.scheduler import own_rank
 
-# Each yields parts, as they are at the start of a run.
-KINDS: Final[tuple[Callable[[], Iterable[ProcessPart]], ...]] = (
-    generators,
-    hooks,
-    dtensor_tables,
-    fsdp_profiler,
-    functions,
-    settings,
-)
+
+@contextmanager
+def _imports_apart(
+    apart: Callable[[], AbstractContextManager[None]],
+) -> Iterator[None]:
+    """Run each import of a rank within a context, for a block; an import within it runs plainly."""
+    bootstrap: Any = importlib._bootstrap  # noqa: SLF001
+    load = bootstrap._find_and_load  # noqa: SLF001
+    is_importing = False
+
+    def load_apart(*args: Any) -> Any:
+        nonlocal is_importing
+        if is_importing or own_rank() is None:
+            return load(*args)
+        is_importing = True
+        try:
+            with apart():
+                return load(*args)
+        finally:
+            is_importing = False
+
+    with mock.patch.object(bootstrap, "_find_and_load", load_apart):
+        yield
 
 
 class StateOfRanks:
@@ -38,8 +53,9 @@ class StateOfRanks:
     @contextmanager
     def apart(self) -> Iterator[None]:
         """Keep the changes of ranks apart for a block, and from the process after it."""
-        self._parts = tuple(itertools.chain.from_iterable(kind() for kind in KINDS))
-        with watching_mocks(self._parts), imports_apart(self.sharing_changes):
+        functions = Functions()
+        self._parts = (*process_parts(), functions)
+        with functions.watching_mocks(), _imports_apart(self._sharing_changes):
             try:
                 yield
             finally:
@@ -57,7 +73,7 @@ class StateOfRanks:
         self._rank = rank
 
     @contextmanager
-    def sharing_changes(self) -> Iterator[None]:
+    def _sharing_changes(self) -> Iterator[None]:
         """Let all ranks have the changes of a block, which is an import."""
         imported = [part for part in self._parts if part.is_imported]
         own = _taken(imported) if self._rank is not None else []

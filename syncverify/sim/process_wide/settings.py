@@ -9,7 +9,7 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
@@ -18,10 +18,95 @@ from typing_extensions import override
 
 from syncverify.backend_flags import changeable_flags
 from syncverify.plain_text import counted
-from syncverify.sim.process_wide import float32_precision, relied_functions
 from syncverify.sim.process_wide.generators import Generators, restored_generators
-from syncverify.sim.process_wide.surroundings import Surroundings
+from syncverify.sim.process_wide.surroundings import (
+    Surroundings,
+    replaced_functions,
+    restore_functions,
+)
 from syncverify.trace.source_lines import working_directory
+
+_BACKENDS: Any = torch.backends  # the stubs do not know all of its attributes
+# Objects with an attribute `fp32_precision`, by the name in a text.
+_MATRIX_PRODUCTS: Final[Mapping[str, Any]] = {
+    "CUDA": _BACKENDS.cuda.matmul,
+    "oneDNN": _BACKENDS.mkldnn.matmul,
+}
+_CUDNN: Final[Mapping[str, Any]] = {
+    "convolutions": _BACKENDS.cudnn.conv,
+    "recurrent layers": _BACKENDS.cudnn.rnn,
+}
+
+
+class _Parts(NamedTuple):
+    """Precision of float32 numbers in each part; as text, `CUDA tf32, oneDNN ieee` for example.
+
+    torch refuses to return the common setting after a setting of one backend or operator has
+    made the parts differ. The parts are the value then.
+    """
+
+    names: tuple[str, ...]
+    precisions: tuple[str, ...]
+
+    @override
+    def __str__(self) -> str:
+        return ", ".join(map(" ".join, zip(*self, strict=True)))
+
+
+def _product_precision() -> str | _Parts:
+    """Return the common precision of matrix products, or that of each backend."""
+    with suppress(RuntimeError):
+        return torch.get_float32_matmul_precision()
+    return _parts(_MATRIX_PRODUCTS)
+
+
+def _set_product_precision(value: str | _Parts) -> None:
+    """Set the precision of matrix products to a value that was read."""
+    # The common value behind the parts cannot be read; it was "highest" unless it was set too.
+    torch.set_float32_matmul_precision(
+        "highest" if isinstance(value, _Parts) else value
+    )
+    if isinstance(value, _Parts):
+        _set_parts(_MATRIX_PRODUCTS, value)
+
+
+def _tf32_in_cudnn() -> bool | _Parts:
+    """Return whether cuDNN uses TF32, or the precision of each operator."""
+    with suppress(RuntimeError):
+        return torch.backends.cudnn.allow_tf32
+    return _parts(_CUDNN)
+
+
+def _set_tf32_in_cudnn(value: bool | _Parts) -> None:  # noqa: FBT001  # a value that was read
+    """Set cuDNN's use of TF32 to a value that was read."""
+    if isinstance(value, _Parts):
+        _set_parts(_CUDNN, value)
+    else:
+        torch.backends.cudnn.allow_tf32 = value
+
+
+def _parts(flags: Mapping[str, Any]) -> _Parts:
+    return _Parts(tuple(flags), tuple(each.fp32_precision for each in flags.values()))
+
+
+def _set_parts(flags: Mapping[str, Any], parts: _Parts) -> None:
+    for each, precision in zip(flags.values(), parts.precisions, strict=True):
+        each.fp32_precision = precision
+
+
+@contextmanager
+def no_collection_of_cycles() -> Iterator[None]:
+    """Collect no reference cycles in a block: which finalizers are called depends on chance.
+
+    The block sets the collector's threshold. Whether the collector is enabled is a setting of
+    the subject.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 class _Setting(NamedTuple):
@@ -31,15 +116,9 @@ class _Setting(NamedTuple):
     set: Callable[[Any], object]
 
 
-def _of_cudnn(name: str) -> _Setting:
-    cudnn = torch.backends.cudnn
-    return _Setting(
-        lambda: getattr(cudnn, name), functools.partial(setattr, cudnn, name)
-    )
-
-
-def _of_stream(name: str) -> _Setting:
-    return _Setting(lambda: getattr(sys, name), functools.partial(setattr, sys, name))
+def _attribute(owner: Any, name: str) -> _Setting:
+    read, write = (functools.partial(f, owner, name) for f in (getattr, setattr))
+    return _Setting(read, write)
 
 
 def _go_to(folder: str) -> None:
@@ -61,14 +140,14 @@ def _flushes_denormal() -> bool:
 
 
 # Settings of the whole process, of which each rank of a job has its own.
-_RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
+RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     "torch's default dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
     "torch's deterministic algorithms": _Setting(
         torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms
     ),
     "torch's number of threads": _Setting(torch.get_num_threads, torch.set_num_threads),
     "torch's precision of matrix products": _Setting(
-        float32_precision.of_products, float32_precision.set_of_products
+        _product_precision, _set_product_precision
     ),
     # One call sets both.
     "autograd's detection of anomalies": _Setting(
@@ -83,11 +162,9 @@ _RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
             torch.is_anomaly_enabled(), check_nan=mode
         ),
     ),
-    "cuDNN's benchmark mode": _of_cudnn("benchmark"),
-    "cuDNN's deterministic mode": _of_cudnn("deterministic"),
-    "cuDNN's use of TF32": _Setting(
-        float32_precision.tf32_in_cudnn, float32_precision.set_tf32_in_cudnn
-    ),
+    "cuDNN's benchmark mode": _attribute(torch.backends.cudnn, "benchmark"),
+    "cuDNN's deterministic mode": _attribute(torch.backends.cudnn, "deterministic"),
+    "cuDNN's use of TF32": _Setting(_tf32_in_cudnn, _set_tf32_in_cudnn),
 }
 # Settings of the whole process that ranks which are threads share.
 _SETTINGS: Final[Mapping[str, _Setting]] = {
@@ -116,10 +193,13 @@ _THREAD_SETTINGS: Final[Mapping[str, _Setting]] = {
 # Restored, and not judged: `with` blocks put them back, as `redirect_stdout` does, and
 # blocks of ranks that are threads overlap.
 _RESTORED: Final[Mapping[str, _Setting]] = {
-    "sys.stdout": _of_stream("stdout"),
-    "sys.stderr": _of_stream("stderr"),
+    "sys.stdout": _attribute(sys, "stdout"),
+    "sys.stderr": _attribute(sys, "stderr"),
     "the working directory": _Setting(working_directory, _go_to),
 }
+
+
+_ALL: Final = {**_SETTINGS, **RANK_SETTINGS, **_RESTORED, **_THREAD_SETTINGS}
 
 
 class ProcessSettings:
@@ -129,28 +209,21 @@ class ProcessSettings:
     """
 
     def __init__(self) -> None:
-        self._settings = _values(_SETTINGS)
-        self._rank_settings = _values(_RANK_SETTINGS)
-        self._restored = _values(_RESTORED)
-        self._thread_settings = _values(_THREAD_SETTINGS)
+        self._before = {name: setting.read() for name, setting in _ALL.items()}
         self._generators = Generators()
         self._surroundings = Surroundings()
 
     def changed(self) -> tuple[str, ...]:
         """Name the changed settings that all ranks of `sim` share, since they are threads."""
-        return (
-            *_differences(_SETTINGS, self._settings),
-            *self._surroundings.changed(),
-        )
+        return (*self._differences(_SETTINGS), *self._surroundings.changed())
 
     def rank_changed(self) -> tuple[str, ...]:
         """Name the changed settings that each rank has for itself, and replaced functions."""
-        functions = (f"{name} is replaced" for name in relied_functions.replaced())
         return (
-            *_differences(_THREAD_SETTINGS, self._thread_settings),
-            *_differences(_RANK_SETTINGS, self._rank_settings),
+            *self._differences(_THREAD_SETTINGS),
+            *self._differences(RANK_SETTINGS),
             *self._surroundings.hooks_changed(),
-            *functions,
+            *(f"{name} is replaced" for name in replaced_functions()),
         )
 
     def reseeded(self) -> tuple[str, ...]:
@@ -159,36 +232,17 @@ class ProcessSettings:
 
     def restore(self) -> None:
         """Restore all settings, and the functions that were replaced."""
-        _restore(_SETTINGS, self._settings)
-        _restore(_RANK_SETTINGS, self._rank_settings)
-        _restore(_RESTORED, self._restored)
-        _restore(_THREAD_SETTINGS, self._thread_settings)
+        with changeable_flags():
+            for name, before in self._before.items():
+                if _ALL[name].read() != before:
+                    _ALL[name].set(before)
         self._surroundings.restore()
-        relied_functions.restore()
+        restore_functions()
 
-
-def _values(settings: Mapping[str, _Setting]) -> dict[str, Any]:
-    return {name: setting.read() for name, setting in settings.items()}
-
-
-def _differences(
-    settings: Mapping[str, _Setting], before: Mapping[str, Any]
-) -> Iterator[str]:
-    for name, setting in settings.items():
-        if (value := setting.read()) != before[name]:
-            yield f"{name} is {value}, was {before[name]}"
-
-
-def _restore(settings: Mapping[str, _Setting], before: Mapping[str, Any]) -> None:
-    with changeable_flags():
-        for name, setting in settings.items():
-            if setting.read() != before[name]:
-                setting.set(before[name])
-
-
-def settings_of_ranks() -> Iterator[_Setting]:
-    """Yield the settings of the process of which each rank of a job has its own."""
-    yield from _RANK_SETTINGS.values()
+    def _differences(self, names: Iterable[str]) -> Iterator[str]:
+        for name in names:
+            if (value := _ALL[name].read()) != self._before[name]:
+                yield f"{name} is {value}, was {self._before[name]}"
 
 
 @contextmanager

@@ -1,19 +1,89 @@
-"""Environment, filters of warnings and global hooks, which belong to the training program.
+"""Environment, filters of warnings, global hooks and functions of torch.
 
-An import of a package may change each of them, for good reasons.
+They belong to the training program. An import of a package may change each of the first three,
+for good reasons. A function that a verdict relies on may not be replaced: the subject runs in the
+process that compares its gradients, and with another `torch.equal` every gradient would be right.
+
+The only module that reads the private registries of hooks. torch has no public way to list them
+(torch/nn/modules/module.py, `register_module_forward_hook` and others, and
+torch/optim/optimizer.py, `register_optimizer_step_pre_hook`).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
-from syncverify.sim.process_wide.global_hooks import GlobalHooks
+import torch
+from torch.nn.modules import module
+from torch.optim import optimizer
+
 from syncverify.sim.process_wide.rank_variables import RANK_VARIABLES
+from syncverify.trace.source_files import is_harness_line
+
+_PREFIX, _SUFFIX = "_global_", "_hooks"
+# The kind of the backward hooks of all modules: True for full hooks, False for old ones, None
+# without a hook. torch allows one kind, that of the first hook.
+FULL_BACKWARD_HOOKS: Final = module, "_global_is_full_backward_hook"
+
+
+@functools.cache  # torch makes each registry once
+def hook_registries() -> Mapping[str, MutableMapping[int, Any]]:
+    """Return each registry by a name, such as `forward_pre_hooks of all modules`."""
+    return {
+        f"{name.removeprefix(_PREFIX)} of all {owned}": registry
+        for owner, owned in ((module, "modules"), (optimizer, "optimizers"))
+        for name, registry in vars(owner).items()
+        if name.startswith(_PREFIX) and name.endswith(_SUFFIX)
+    }
+
+
+_OWNERS: Final[tuple[tuple[str, Any, tuple[str, ...]], ...]] = (
+    (
+        "torch",
+        torch,
+        ("allclose", "cat", "equal", "isclose", "isfinite", "stack", "where", "zeros"),
+    ),
+    (
+        "torch.Tensor",
+        torch.Tensor,
+        ("all", "any", "clone", "detach", "double", "equal", "isfinite", "reshape"),
+    ),
+)
+# As they are before any subject is imported.
+_ORIGINALS: Final = tuple(
+    (f"{text}.{name}", owner, name, getattr(owner, name))
+    for text, owner, names in _OWNERS
+    for name in names
+)
+
+
+def replaced_functions() -> tuple[str, ...]:
+    """Name the functions that a subject has replaced; those of the simulated machine are left out."""
+    return tuple(
+        text
+        for text, owner, name, original in _ORIGINALS
+        if (present := getattr(owner, name)) is not original
+        and not _is_of_harness(present)
+    )
+
+
+def _is_of_harness(function: Any) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and is_harness_line(code.co_filename)
+
+
+def restore_functions() -> None:
+    """Put the functions back."""
+    for _, owner, name, original in _ORIGINALS:
+        if getattr(owner, name) is not original:
+            setattr(owner, name, original)
+
 
 # Names, and beginnings of names, of variables that torch and its launchers write themselves.
 _PREFIXES_OF_TORCH: Final = (
@@ -34,7 +104,9 @@ class Surroundings:
         # ranks that are threads overlap. A change for good is one of this list.
         self._list_of_filters: Any = warnings.filters  # typed as if it were constant
         self._filters = [*warnings.filters]
-        self._hooks = GlobalHooks()
+        self._hooks = {
+            name: dict(registry) for name, registry in hook_registries().items()
+        }
 
     def changed(self) -> tuple[str, ...]:
         """Name the changes, unless an import of a package may have made them."""
@@ -47,21 +119,34 @@ class Surroundings:
 
     def hooks_changed(self) -> tuple[str, ...]:
         """Name the changes of global hooks, unless an import may have made them."""
-        return () if self._has_imported() else self._hooks.changed()
+        if self._has_imported():
+            return ()
+        keys = {
+            name: (registry.keys(), self._hooks[name].keys())
+            for name, registry in hook_registries().items()
+        }
+        return tuple(
+            f"{name}: {len(now - before)} new, {len(before - now)} removed"
+            for name, (now, before) in keys.items()
+            if now != before
+        )
 
     def restore(self) -> None:
         """Undo the changes."""
         now = _variables()
         if now != self._variables:
-            for name in now.keys() - self._variables.keys():
-                del os.environ[os.fsdecode(name)]
-            for name, value in self._variables.items():
-                os.environ[os.fsdecode(name)] = os.fsdecode(value)
+            for variable in now.keys() - self._variables.keys():
+                del os.environ[os.fsdecode(variable)]
+            for variable, value in self._variables.items():
+                os.environ[os.fsdecode(variable)] = os.fsdecode(value)
         if self._list_of_filters != self._filters:
             # Its end makes Python look at filters again.
             with warnings.catch_warnings():
                 self._list_of_filters[:] = self._filters
-        self._hooks.restore()
+        for name, registry in hook_registries().items():
+            if registry.keys() != self._hooks[name].keys():
+                registry.clear()
+                registry.update(self._hooks[name])
 
     def _has_imported(self) -> bool:
         """Tell whether a package that is not Python's own was imported since."""

@@ -1,11 +1,24 @@
-"""The memory effects of an operator, as its schema states them."""
+"""The memory effects of an operator, as its schema states them, and the place where it runs.
+
+Note [Memory of the host]
+    On CPU tensors, "the host" and "the device" are the same. A tensor is known to lie on the
+    host if `cpu()` or `to("cpu")` made it, if it is pinned, if a subject that sees a device made
+    it on the CPU, or if an operator made it of such tensors. An operator on them runs at once, and
+    the stream of a copy does not order it: only a host that waits knows that the copy is done.
+
+Source:
+    `copy_requires_temporaries` and `copy_kernel_cuda` in ATen/native/cuda/Copy.cu; `copy_impl` in
+    ATen/native/Copy.cpp, which returns at once if there is no element; "CUDA semantics" in
+    torch's documentation, on pinned memory; "API synchronization behavior" in CUDA's, on
+    `cudaMemcpyAsync` and pageable memory.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -53,21 +66,13 @@ _COLLECTIVES = frozenset({"c10d", "_c10d_functional"})
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """The memory effects of one operator.
-
-    Attributes:
-        name: Name of the operator, as in the trace.
-        reads: Position and name of arguments that are read.
-        writes: Position and name of arguments that are written.
-        fills: Whether the operator also writes its new results.
-        waits_on_host: Whether the host waits for the current stream.
-    """
+    """The memory effects of one operator, with positions and names of its arguments."""
 
     name: str
     reads: tuple[tuple[int, str], ...]
     writes: tuple[tuple[int, str], ...]
-    fills: bool
-    waits_on_host: bool
+    fills: bool  # it also writes its new results
+    waits_on_host: bool  # the host waits for the current stream
 
 
 @functools.cache  # operators are few, and live as long as the process
@@ -107,17 +112,10 @@ def effects_of(operator: Any) -> Effects | None:
 
 
 def needs_no_value(effects: Effects, tensors: Sequence[torch.Tensor]) -> bool:
-    """Tell whether an operator for which the host waits returns without a value of its tensors.
+    """Return whether an operator for which the host waits goes on without a value of its tensors.
 
     Without an element there is no value. `equal` of tensors that differ in shape, or that are
     the same memory, compares nothing.
-
-    Args:
-        effects: Effects of the operator.
-        tensors: Tensors that the operator reads.
-
-    Returns:
-        Whether it does.
 
     Source:
         `cuda_equal` in ATen/native/cuda/Equal.cpp; `unique_cuda_template` in Unique.cu.
@@ -158,16 +156,7 @@ def tensors_at(
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None,
 ) -> list[torch.Tensor]:
-    """List the tensors among the arguments at `places`, tensors in lists included.
-
-    Args:
-        places: Position and name of each argument.
-        args: Positional arguments of the operator.
-        kwargs: Its keyword arguments.
-
-    Returns:
-        The tensors, in the order of `places`.
-    """
+    """List the tensors among the arguments at `places`, tensors in lists included."""
     found: list[torch.Tensor] = []
     for index, name in places:
         if index < len(args):
@@ -179,3 +168,48 @@ def tensors_at(
         elif isinstance(given, (list, tuple)):
             found += [entry for entry in given if entry is not None]
     return found
+
+
+_COPIES = ("aten.copy_.", "aten._foreach_copy_.")
+# `non_blocking` is the third parameter of each.
+_NON_BLOCKING = 2
+
+# "kernel": on the device, with a scalar of the host that the host reads as it queues the kernel.
+# "nothing": torch returns before it runs anything.
+OperatorSite = Literal["device", "host", "copy", "blocking copy", "kernel", "nothing"]
+
+
+def site_of(
+    effects: Effects,
+    tensors: Sequence[torch.Tensor],
+    on_host: Sequence[bool],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    *,
+    are_pinned: bool,
+) -> OperatorSite:
+    """Return the place at which an operator runs, by the tensors that it reads or writes.
+
+    `on_host` says of each tensor whether it is known to lie on the host. `are_pinned` says that
+    all of the memory on the host is pinned. CUDA copies other memory to a place of its own before
+    it returns.
+    """
+    if not any(on_host):
+        return "device"
+    if all(on_host):
+        return "host"
+    if effects.name.startswith(_COPIES):
+        if not any(tensor.numel() for tensor in tensors):
+            return "nothing"
+        given = (kwargs or {}).get("non_blocking", args[_NON_BLOCKING:])
+        if given not in (True, (True,)):
+            return "blocking copy"
+        if are_pinned:
+            return "copy"
+        # CUDA takes other memory of the host before it returns, and does not wait for the
+        # device. A copy to such memory returns when it is done.
+        is_to_host = any(on_host[len(on_host) // 2 :])
+        return "blocking copy" if is_to_host else "kernel"
+    # CUDA refuses any other mixture, so the other tensors lie on the host as well.
+    is_scalar = all(t.dim() == 0 for t, on in zip(tensors, on_host, strict=True) if on)
+    return "kernel" if is_scalar else "host"

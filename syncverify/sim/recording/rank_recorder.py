@@ -15,12 +15,13 @@ from syncverify.sim.device.host_reads import thread_reads
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
-from syncverify.sim.recording.host_memory import OperatorSite, place_of
 from syncverify.sim.recording.host_reader import HostReader, ThreadReader
 from syncverify.sim.recording.operators import (
     Effects,
+    OperatorSite,
     effects_of,
     needs_no_value,
+    site_of,
     tensors_at,
 )
 from syncverify.sim.recording.raw_accesses import (
@@ -32,7 +33,7 @@ from syncverify.sim.recording.raw_accesses import (
     without_order,
 )
 from syncverify.sim.recording.storages import Storage, StorageTable
-from syncverify.sim.recording.thread_identity import thread_identity
+from syncverify.sim.recording.threads import thread_identity
 from syncverify.sim.recording.unwritten_memory import UnwrittenMemory
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import (
@@ -396,7 +397,7 @@ class RankRecorder(Recorder):
             self.streams.wait_on_host(self.streams.mark(self.streams.current()))
         return is_on_device
 
-    def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool) -> None:
+    def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool = False) -> None:
         """Note that the memory of a tensor is the host's; see Note [Memory of the host]."""
         storage = self._storage_of(tensor)
         storage.is_on_device = False
@@ -566,7 +567,7 @@ class RankRecorder(Recorder):
         on_host = [self.is_on_host(tensor) for tensor in tensors]
         known = itertools.compress(tensors, on_host)
         are_pinned = all(map(self.is_pinned, known))
-        place = place_of(effects, tensors, on_host, args, kwargs, are_pinned=are_pinned)
+        place = site_of(effects, tensors, on_host, args, kwargs, are_pinned=are_pinned)
         if place in {"host", "kernel"} and written:
             # No kernel writes memory of the host, and the host writes none of the device.
             place = "host" if all(map(self.is_on_host, written)) else "kernel"

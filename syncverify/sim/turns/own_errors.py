@@ -9,7 +9,7 @@ Note [An error of the machine]
     * an error that any other statement of its files raises: a missing attribute, a missing key,
       a failed `assert`;
     * a missing attribute of an object of its own, wherever it is read. An object in the place of
-      one of torch's refuses the names that it lacks: `unanswered.py`.
+      one of torch's refuses the names that it lacks: `refusals.py`.
 
     A call may lead into torch's C++ code, which leaves no frame of its own and raises for
     arguments of the subject. So of the errors of calls only those count that C++ code never

@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest.mock import patch
 
-from syncverify.sim.turns.passed_time import pass_seconds, passed_seconds
-from syncverify.sim.turns.scheduler import own_rank
+from syncverify.sim.turns.scheduler import own_rank, pass_seconds, passed_seconds
 
 _SHORTENED_SECONDS: Final = 1e-5
 _MOST_BETWEEN_POLLS_SECONDS: Final = 0.1

@@ -19,6 +19,8 @@ Note [The step bound]
     A long program gets a large number. So that its polls end soon, a run also ends after
     fewer steps in which no rank records anything.
     No clock is involved: the same run ends at the same step.
+
+The host does not wait for it: the clocks of Python's `time` are ahead by this time on the rank.
 """
 
 from __future__ import annotations
@@ -42,17 +44,16 @@ from syncverify.processes.silence import (
 )
 from syncverify.processes.thread_signal import Signal
 from syncverify.sim.turns.decisions import SECONDS_BETWEEN_POLLS, Decisions
-from syncverify.sim.turns.held_locks import refusal_of_lock
-from syncverify.sim.turns.idle_pauses import IdlePauses
-from syncverify.sim.turns.passed_time import pass_seconds
 from syncverify.sim.turns.refusals import Refusals, refuse_thread
 from syncverify.sim.turns.stalls import (
     UNKNOWN_VALUES,
+    IdlePauses,
     Position,
     Stall,
     Wait,
     deadlock,
     endless,
+    refusal_of_lock,
 )
 from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.source_lines import CodeLine, NoLine
@@ -427,6 +428,21 @@ def own_rank() -> int | None:
 def enter_rank(rank: int | None) -> None:
     """Say which rank the calling thread acts for."""
     _THREAD.rank = rank
+
+
+def passed_seconds() -> float:
+    """Return the time that has passed for the rank of this thread, in pauses and between polls.
+
+    The host does not wait for it: the clocks of Python's `time` are ahead by it on the rank. The
+    threads of a run are new ones, so each run begins at 0.
+    """
+    seconds: float = getattr(_THREAD, "seconds", 0.0)
+    return seconds
+
+
+def pass_seconds(seconds: float) -> None:
+    """Let time pass for the rank of this thread."""
+    _THREAD.seconds = passed_seconds() + seconds
 
 
 def _innermost(own: RankThread) -> CodeLine | NoLine:

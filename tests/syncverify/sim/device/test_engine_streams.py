@@ -26,7 +26,7 @@ def test_accumulation_stays_on_the_stream_of_its_node(lines_of) -> None:
         held = [leaf.view_as(leaf)]  # its graph keeps the node of the default stream
         for _ in range(2):
             with torch.cuda.stream(side):
-                with own_streams()._recorder.computing_loss([leaf]):
+                with own_streams().recorder.computing_loss([leaf]):
                     loss = (leaf * 3).sum()
                 loss.backward()
             held.clear()
@@ -154,7 +154,7 @@ def test_a_dtensor_leaf_has_the_stream_of_its_first_use(
         )
         leaf = nn.Parameter(local)
         seen = streams_seen(leaf)
-        recorder = own_streams()._recorder
+        recorder = own_streams().recorder
         with torch.cuda.stream(torch.cuda.Stream()), recorder.computing_loss([leaf]):
             loss = leaf.to_local().sum()
         loss.backward()
@@ -184,7 +184,7 @@ def test_a_gradient_that_is_asked_for_is_waited_for(lines_of) -> None:
     def program(_: int) -> None:
         leaf = nn.Parameter(torch.ones(2))
         held = leaf.view_as(leaf)  # and with it the node, on the default stream
-        recorder = own_streams()._recorder
+        recorder = own_streams().recorder
         with torch.cuda.stream(torch.cuda.Stream()), recorder.computing_loss([leaf]):
             loss = (leaf * 3).sum()
         torch.autograd.grad(loss, leaf)

@@ -14,13 +14,17 @@ import torch.distributed as dist
 from syncverify import simulate
 from syncverify.sim.device import device_modules
 from syncverify.sim.device.futures import LazyFuture
-from syncverify.sim.device.unanswered import unanswered
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
-from syncverify.sim.network.handles import DroppableHandle
 from syncverify.sim.network.process_group import _INHERITED as OF_GROUPS
 from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.work import _INHERITED as OF_WORKS
-from syncverify.sim.network.work import CoalescedWork, NoWork, SimulatedWork
+from syncverify.sim.network.work import (
+    CoalescedWork,
+    DroppableHandle,
+    NoWork,
+    SimulatedWork,
+)
+from syncverify.sim.turns.refusals import unanswered
 
 # Names of torch's streams and events that the machine refuses by `__getattr__`.
 REFUSED = {"__cuda_stream__", "_as_parameter_", "event_id"}

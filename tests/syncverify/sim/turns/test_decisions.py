@@ -17,7 +17,7 @@ from syncverify.sim.turns.decisions import (
     Decisions,
     SchedulePolicy,
 )
-from syncverify.sim.turns.pct import PriorityRuns
+from syncverify.sim.turns.timings import PriorityRuns
 
 
 class Stubborn:

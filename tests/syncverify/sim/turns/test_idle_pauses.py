@@ -3,7 +3,7 @@
 import pytest
 
 from syncverify.processes.process_state import Work
-from syncverify.sim.turns.idle_pauses import IdlePauses
+from syncverify.sim.turns.stalls import IdlePauses
 
 
 class Rank:

@@ -20,8 +20,8 @@ from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulation import Simulation
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
-from syncverify.sim.device import device_statistics
-from syncverify.sim.device.reached_marks import ReachedMarks
+from syncverify.sim.device import device_functions
+from syncverify.sim.device.streams import ReachedMarks
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import Subject
 from tests.programs import one_parameter
@@ -77,7 +77,7 @@ def test_a_program_is_not_accused_of_an_error_of_the_machine(
 def test_an_error_on_a_thread_is_the_machines_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delattr(device_statistics, "_device_memory")
+    monkeypatch.delattr(device_functions, "_device_memory")
 
     def by_pool() -> None:
         with ThreadPoolExecutor(1) as pool:
@@ -128,7 +128,7 @@ def test_a_training_is_not_accused_of_an_error_of_the_machine() -> None:
 SCRIPT = """
 import torch
 import torch.distributed as dist
-from syncverify.sim.device.reached_marks import ReachedMarks
+from syncverify.sim.device.streams import ReachedMarks
 
 dist.init_process_group("nccl")
 del ReachedMarks.mark

@@ -26,7 +26,7 @@ from syncverify.playing.program.graphs.threads import on_threads
 from syncverify.playing.program.graphs.uses import USES
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN, WORDS
-from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
+from syncverify.sim.process_wide.settings import no_collection_of_cycles
 
 every_backward = pytest.mark.parametrize(
     "word", [word for word in BACKWARDS if not WORDS["backward"][word].rare]

@@ -1,8 +1,10 @@
-"""Threads of the subject's own, which are no ranks.
+"""The thread that acts for a rank, and threads of the subject's own, which are no ranks.
 
-One thread at a time acts for a rank. What a thread of the subject would do meanwhile depends
-on the operating system, so no run of the simulation would show it: such a run is refused, with
-the line that communicates.
+A simulated rank is a thread, and its rank, streams and world are local to the thread. The
+engine changes threads where backwards are nested deeply. One thread at a time may act for a rank:
+the thread that has the rank's turn. What a thread of the subject would do meanwhile depends on
+the operating system, so no run of the simulation would show it: such a run is refused, with the
+line that communicates.
 
 | a thread that | is refused by |
 |---|---|
@@ -18,12 +20,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.sim.device import streams
 from syncverify.sim.device.host_reads import HostReads, reading_as, thread_reads
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import (
@@ -38,6 +41,7 @@ from syncverify.sim.network.threaded_world import (
     use_world,
 )
 from syncverify.sim.recording.operators import effects_of, tensors_at
+from syncverify.sim.turns import scheduler
 from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.sim.turns.refusals import (
     enter_own_thread,
@@ -45,9 +49,51 @@ from syncverify.sim.turns.refusals import (
     refuse_thread,
 )
 from syncverify.sim.turns.scheduler import own_rank
-from syncverify.trace.dispatch_modes import HarnessMode
+from syncverify.trace.dispatch_modes import HarnessMode, carry_dispatch_modes
 from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_line
+
+
+def thread_identity() -> Callable[[], AbstractContextManager[None]]:
+    """Return a function that makes a context, in which a thread acts for the caller's rank.
+
+    The thread gets the dispatch modes that record, too. On a thread of this rank the context
+    changes nothing else.
+    """
+    own, with_modes = _identity(), carry_dispatch_modes()
+
+    @contextmanager
+    def as_rank() -> Iterator[None]:
+        before = _identity()
+        _become(*own)
+        try:
+            with with_modes():
+                yield
+        finally:
+            _become(*before)
+
+    return as_rank
+
+
+class _Identity(NamedTuple):
+    """The rank for which a thread acts; None for each part that the thread lacks."""
+
+    rank: int | None
+    streams: streams.RankStreams | None
+    world: object | None
+
+
+def _identity() -> _Identity:
+    return _Identity(scheduler.own_rank(), streams.own_streams(), own_world())
+
+
+def _become(
+    rank: int | None, own: streams.RankStreams | None, world: object | None
+) -> None:
+    scheduler.enter_rank(rank)
+    streams.use_streams(own)
+    use_world(world)
+
 
 # Attribute of a thread, or of a future, with its reads of memory of the host.
 _READS = "_syncverify_reads"
@@ -156,7 +202,7 @@ def _submitting(original: Callable[..., Any]) -> Any:
 def _new_reads() -> HostReads | None:
     """Return what notes the reads of a thread that the calling thread starts."""
     streams = own_streams()
-    return thread_reads() if streams is None else streams.reads_of_thread()
+    return thread_reads() if streams is None else streams.recorder.reader_of_thread()
 
 
 def _in_world(
