@@ -39,22 +39,15 @@ _OLDEST: Final = "2.13"
 
 
 class Mechanism(NamedTuple):
-    """A behaviour of torch that the machine relies on.
-
-    Attributes:
-        name: Name in words.
-        play: Plays a program; raises, or returns whether its outcome is the known one.
-    """
+    """A behaviour of torch that the machine relies on, with its name in words."""
 
     name: str
+    # Plays a program; raises, or returns whether its outcome is the known one.
     play: Callable[[], bool]
 
 
 def require_known_torch(mechanisms: tuple[Mechanism, ...] | None = None) -> None:
-    """Try each mechanism; see Note [No verdict on an unknown torch].
-
-    Args:
-        mechanisms: What to try; None for those of the simulated machine.
+    """Try each mechanism, those of the machine by default; see Note [No verdict on an unknown torch].
 
     Raises:
         EnvironmentNotSupportedError: One does not work on this torch.

@@ -42,7 +42,6 @@ class SimulatedMachine:
     """One simulated run: its ranks, their traces, and the process groups between them.
 
     Args:
-        num_ranks: World size.
         decisions: Decisions in place of timing; None takes option 0 everywhere.
         hang_timeout_seconds: Processor time, and wall time, that a rank may spend without
             progress.
@@ -51,10 +50,6 @@ class SimulatedMachine:
         max_steps_per_rank: Steps that a run may take, by rank; see Note [The step bound].
         passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
             values.
-
-    Attributes:
-        scheduler: Hands out the turns.
-        world: State that the process groups share.
     """
 
     def __init__(
@@ -87,14 +82,7 @@ class SimulatedMachine:
         )
 
     def run(self, program: Callable[[int], None]) -> EndedRanks:
-        """Run `program(rank)` on every rank, inside a default process group.
-
-        Args:
-            program: Program of a rank; may use all of `torch.distributed`.
-
-        Returns:
-            The threads and the stall at the end of the run.
-        """
+        """Return the ranks once `program(rank)` has run on each, inside a default process group."""
         store = SimulatedStore(self.scheduler)
 
         def make_group(rank: int, store: dist.Store) -> None:

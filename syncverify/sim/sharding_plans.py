@@ -119,15 +119,10 @@ def knowing_obvious_plans(
 
 @dataclass(frozen=True, slots=True)
 class _KnownPlan:
-    """A layout that torch has found, without its mesh.
+    """A layout that torch has found, without its mesh."""
 
-    Attributes:
-        rules: The op's rules as the plan was found.
-        fields: Arguments of `DTensorSpec` after the mesh.
-    """
-
-    rules: tuple[Any, ...]
-    fields: tuple[Any, ...]
+    rules: tuple[Any, ...]  # of the op, as the plan was found
+    fields: tuple[Any, ...]  # arguments of `DTensorSpec` after the mesh
 
 
 _KNOWN_PLANS: dict[tuple[Any, ...], _KnownPlan] = {}

@@ -64,10 +64,8 @@ class EngineRun:
     ) -> None:
         """Order the roots, the first nodes, after the stream of the caller.
 
-        Args:
-            roots: Nodes that the pass starts from.
-            gradients: Initial gradient of each root; None for a gradient of ones.
-            inputs: Nodes with gradients to return, instead of gradients to accumulate.
+        `gradients` has the initial gradient of each root; None for a gradient of ones. `inputs` are
+        nodes with gradients to return, instead of gradients to accumulate.
         """
         mark: int | None = None
         for root, gradient in zip(roots, gradients, strict=True):

@@ -80,16 +80,11 @@ _PROBE = "syncverify probe"
 
 @dataclass(slots=True)
 class _Frame:
-    """The host, or a backward pass that it is in.
+    """The host, or a backward pass that it is in."""
 
-    Attributes:
-        stream: Stream that is current on the host, or was at `backward()`.
-        run: Model of the backward pass; None if all nodes are on `stream`.
-        made_current: Node in which a hook has made a stream current, and that stream.
-    """
-
-    stream: VirtualStream
-    run: EngineRun | None = None
+    stream: VirtualStream  # current on the host, or at `backward()`
+    run: EngineRun | None = None  # None if all nodes are on `stream`
+    # Node in which a hook has made a stream current, and that stream.
     made_current: tuple[Any, VirtualStream] | None = None
 
 
@@ -177,10 +172,9 @@ class EngineStreams:
                 self._used_leaves[id(leaf)] = weakref.ref(leaf), stream
 
     def tag_new_leaves(self, leaves: Iterable[torch.Tensor]) -> list[GradientEdge]:
-        """Make the AccumulateGrad nodes of leaves on the current stream, if they have none.
+        """Return edges to the AccumulateGrad nodes of leaves, made on the current stream if new.
 
-        Returns:
-            Edges to the nodes: they keep the nodes alive until the forward pass uses them.
+        They keep the nodes alive until the forward pass uses them.
         """
         if self.current() == self._default:
             return []

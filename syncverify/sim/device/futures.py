@@ -50,10 +50,6 @@ class OrderedSource:
 
     Future of `nccl2`: it is completed on the current stream, which waits for the collective
     first. So a callback also comes after all that this stream did before.
-
-    Args:
-        streams: Streams of the rank.
-        origin: Origin of the result.
     """
 
     def __init__(self, streams: RankStreams, origin: FutureSource) -> None:
@@ -79,12 +75,7 @@ class OrderedSource:
 
 
 class LazyFuture(torch.futures.Future[Any]):
-    """A future of one rank that orders nothing before it is waited for.
-
-    Args:
-        streams: Streams of the rank.
-        source: Origin of the result.
-    """
+    """A future of one rank that orders nothing before it is waited for."""
 
     def __init__(self, streams: RankStreams, source: FutureSource) -> None:
         super().__init__()
@@ -115,12 +106,9 @@ class LazyFuture(torch.futures.Future[Any]):
 
     @override
     def then(self, callback: Callback) -> LazyFuture:
-        """Run a callback on a stream of its own, after the result.
+        """Return the future of a callback, which runs on a stream of its own after the result.
 
         A callback hears of a collective that failed from `value()` alone.
-
-        Returns:
-            The future of what the callback returns, or raises.
         """
         called = _CallbackResult(self._streams, self._source)
         self._streams.callbacks.append(called)

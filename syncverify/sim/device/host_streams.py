@@ -23,19 +23,15 @@ from syncverify.trace.source_lines import Origin
 
 
 class HostStreams:
-    """The streams of one rank, on all of its threads.
+    """The streams of one rank, on all of its threads."""
 
-    Attributes:
-        default: The stream that is current at first on every thread.
-        engine: The object itself, which answers for the current stream.
-        seen: The device that the rank hears of: none, since it hears what torch says.
-    """
-
-    seen = None
+    seen = None  # the rank hears of the device what torch says
 
     def __init__(self) -> None:
-        self.default = VirtualStream(self, DEFAULT_STREAM)
-        self.engine = self
+        self.default = VirtualStream(
+            self, DEFAULT_STREAM
+        )  # current at first on every thread
+        self.engine = self  # answers for the current stream
         self._numbers = {self.default.name: 0}
         self._marks = itertools.count(1)
         self._thread = threading.local()
@@ -98,13 +94,9 @@ class HostStreams:
 
 
 def host_streams(find: Find) -> AbstractContextManager[None]:
-    """Put streams that order nothing behind torch's names, for the length of a block.
+    """Return a block in which streams that order nothing are behind torch's names.
 
-    Args:
-        find: Returns the `HostStreams` of the calling thread; None leaves torch's own.
-
-    Returns:
-        The context of the block.
+    `find` returns the `HostStreams` of the calling thread; None leaves torch's own.
     """
     return installed(itertools.chain(stream_names(find), _memory(find)))
 

@@ -35,20 +35,15 @@ _CHOICE: Final = "TORCH_DIST_USE_NCCL2"
 
 
 class Promises(NamedTuple):
-    """The promises of one implementation beyond those that all of them make.
+    """The promises of one implementation beyond those that all of them make."""
 
-    Attributes:
-        orders_by_future: `Work.get_future()` lets the current stream wait for the
-            collective, as `wait()` does.
-        keeps_results: The results of a collective stay alive until a wait, though the
-            handle is dropped. The inputs do in any case.
-        orders_messages: A message that is in no batch runs on the stream of its group, in
-            order with the group's collectives. Otherwise it may run on a stream of its pair
-            of ranks.
-    """
-
+    # `Work.get_future()` lets the current stream wait for the collective, as `wait()` does.
     orders_by_future: bool
+    # The results of a collective stay alive until a wait, though the handle is dropped. The
+    # inputs do in any case.
     keeps_results: bool
+    # A message that is in no batch runs on the stream of its group, in order with the group's
+    # collectives. Otherwise it may run on a stream of its pair of ranks.
     orders_messages: bool
 
 
@@ -91,11 +86,9 @@ def uses_nccl2(backend: str) -> bool:
 
 
 def promises_of(backend: str) -> Promises:
-    """Return the promises that count, by the name that a program used.
+    """Return the promises that count, by the name that a program used, or one for each device.
 
-    Args:
-        backend: A name, or one for each device, such as `cpu:gloo,cuda:nccl2`. Other
-            libraries are simulated as NCCL.
+    Other libraries than NCCL are simulated as NCCL.
     """
     name = _name_of_nccl(backend)
     newer = Promises(

@@ -125,10 +125,6 @@ class _Attribute(property):
 
     torch passes the `__get__` of an attribute to `__torch_function__`, where classes look it up
     in tables that they made at import: so it stays torch's own.
-
-    Args:
-        own: `__get__` of torch's attribute.
-        answer: Gives the answer.
     """
 
     def __init__(self, own: Replacement, answer: Replacement) -> None:
@@ -183,17 +179,11 @@ def _places() -> Iterator[tuple[Any, str, Replacement]]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The line that calls a function.
-
-    Attributes:
-        seen: Device that the subject sees.
-        backends: Backends that the subject sees.
-        sees: Whether the line sees the device.
-    """
+    """The line that calls a function, and what the subject sees."""
 
     seen: SeenDevice
     backends: SeenBackends
-    sees: bool
+    sees: bool  # the line sees the device
 
 
 def _calling_line() -> _Line | None:

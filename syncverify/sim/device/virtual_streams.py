@@ -73,10 +73,7 @@ class StreamQueues(Protocol):
 class VirtualStream:
     """A queue of one rank; objects of the same queue are equal and hash-equal.
 
-    Attributes:
-        name: Unique on its rank.
-        device: Device that the caller named.
-        priority: Priority that the caller named; orders nothing.
+    The name is unique on the rank. The priority is the one that the caller named.
     """
 
     def __init__(

@@ -90,27 +90,16 @@ PART_FOR_EACH_RANK = frozenset({"all_to_all", "all_to_all_single"})
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCall:
-    """The call of one rank for a collective.
+    """The call of one rank for a collective."""
 
-    Attributes:
-        operation: torch's name of the operation.
-        reduce_op: `SUM`, `AVG`, ...; empty for an operation without a reduction.
-        inputs: Tensors that the rank contributes; copies, once the call has been issued.
-        outputs: Tensors that receive the results of the rank.
-        root: Group rank of the root; None where there is none.
-        factor: Factor of the inputs before the sum, for `PREMUL_SUM`.
-        source: Line that issued the call.
-        is_coalesced: Whether it comes from torch's form for several tensors.
-    """
-
-    operation: str
-    reduce_op: str
-    inputs: Tensors
+    operation: str  # torch's name
+    reduce_op: str  # `SUM`, `AVG`, ...; empty for an operation without a reduction
+    inputs: Tensors  # copies, once the call has been issued
     outputs: Tensors
-    root: int | None = None
-    factor: Factor | None = None
-    source: Origin = NoLine.UNKNOWN
-    is_coalesced: bool = False
+    root: int | None = None  # group rank
+    factor: Factor | None = None  # of the inputs before the sum, for `PREMUL_SUM`
+    source: Origin = NoLine.UNKNOWN  # line that issued the call
+    is_coalesced: bool = False  # it comes from torch's form for several tensors
 
     def written_by(self, rank: int) -> Tensors:
         """Return the outputs that the call writes on a rank of the group."""
@@ -168,14 +157,11 @@ def deliver(values: Tensors, outputs: Tensors) -> None:
 
 
 def taken(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy the elements that a call sends, in the order in which they lie in memory.
+    """Return a copy of the elements that a call sends, of shape (numel,), in the order of memory.
 
     Libraries move memory and know no strides, so the elements of a transposed tensor arrive at
     other indices of a contiguous one. Elements with gaps between them are sent row by row, which
     is right where a library copies them first: see `nccl_checks.py` and `gloo_layouts.py`.
-
-    Returns:
-        A tensor of shape (numel,).
     """
     dense = _in_memory_order(tensor.detach())
     return tensor.detach().reshape(-1).clone() if dense is None else dense.clone()

@@ -167,12 +167,9 @@ class SimulatedCommunicator(dist.ProcessGroup):
         return self._coalesced is not None and work in self._coalesced
 
     def take_completed_before(self, work: SimulatedWork) -> list[SimulatedWork]:
-        """Take a work that completes out of the queue, with those that complete before it.
+        """Return the works that complete before one that completes; all leave the queue.
 
         NCCL runs the collectives of a communicator in order, on each of its streams.
-
-        Returns:
-            The works before it.
         """
         if work not in self._in_order:
             return []

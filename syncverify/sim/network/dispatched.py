@@ -33,13 +33,9 @@ Issue = Callable[..., dist.Work]
 
 
 def dispatched(issue: Issue) -> Issue:
-    """Let the dispatch modes of a program see a method of a group as torch's operator.
+    """Return a method of a group that the dispatch modes of a program see as torch's operator.
 
-    Args:
-        issue: Method of a simulated group; a method of `dist.ProcessGroup` has its name.
-
-    Returns:
-        The method.
+    A method of `dist.ProcessGroup` has its name.
     """
     name = issue.__name__
 
@@ -58,11 +54,7 @@ def dispatched(issue: Issue) -> Issue:
 
 
 class _GroupNamer(HarnessMode):
-    """Puts a group into the arguments of an operator, in the place of the plain one.
-
-    Args:
-        group: The simulated group.
-    """
+    """Puts a simulated group into the arguments of an operator, in the place of the plain one."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
@@ -79,11 +71,7 @@ class _GroupNamer(HarnessMode):
 
 
 class _CollectiveIssuer(HarnessMode):
-    """Issues a collective in the place of the kernel of its operator.
-
-    Args:
-        issue: Issues it.
-    """
+    """Issues a collective in the place of the kernel of its operator."""
 
     def __init__(self, issue: Callable[[], dist.Work]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch

@@ -81,17 +81,11 @@ _LEGACY_TAKES = {
 
 
 class Caller(NamedTuple):
-    """The rank that issues a call.
-
-    Attributes:
-        rank: Group rank.
-        num_ranks: Number of ranks of the group.
-        uses_nccl2: Whether its group is of the newer implementation.
-    """
+    """The rank of a group that issues a call."""
 
     rank: int
     num_ranks: int
-    uses_nccl2: bool
+    uses_nccl2: bool  # its group is of the newer implementation
 
 
 def check_call(call: CollectiveCall, caller: Caller) -> None:

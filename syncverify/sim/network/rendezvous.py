@@ -22,18 +22,13 @@ from syncverify.trace.source_lines import Origin
 class Rendezvous:
     """The n-th collective of a communicator, filled as ranks arrive.
 
-    Attributes:
-        ranks: Global ranks by seat. A seat is a position in group order; a message has
-            two seats, sender and receiver.
-        name: Name among all resources that ranks share, the same in every run.
-        calls: Call of each rank, by seat; None until the rank arrives.
-        fails: Whether each wait for it raises; nothing is written then.
+    A seat is a position in group order; a message has two seats, sender and receiver.
     """
 
-    ranks: tuple[int, ...]
-    name: str
-    calls: list[CollectiveCall | None]
-    fails: bool = False
+    ranks: tuple[int, ...]  # global ranks, by seat
+    name: str  # among all resources that ranks share, the same in every run
+    calls: list[CollectiveCall | None]  # by seat; None until the rank arrives
+    fails: bool = False  # each wait for it raises; nothing is written then
 
     @property
     def is_complete(self) -> bool:
@@ -56,17 +51,11 @@ class Rendezvous:
 
 @dataclass(slots=True)
 class Mismatch:
-    """Two global ranks whose calls for one collective do not fit together.
-
-    Attributes:
-        ranks: The two ranks.
-        lines: Call of each rank in words, with the line that issued it.
-        sources: Line that issued the call of each rank.
-    """
+    """Two global ranks whose calls for one collective do not fit together."""
 
     ranks: tuple[int, int]
-    lines: tuple[str, str]
-    sources: tuple[Origin, Origin]
+    lines: tuple[str, str]  # call of each rank in words, with the line that issued it
+    sources: tuple[Origin, Origin]  # that line
 
 
 @dataclass(slots=True)
@@ -74,14 +63,10 @@ class Failures:
     """The collectives between ranks that fail, as after the loss of a connection.
 
     Collectives of `bind()` never fail: they come before the loss.
-
-    Attributes:
-        from_step: Step from which on they fail.
-        is_first_alone: Whether only the first one of each communicator does.
     """
 
     from_step: int
-    is_first_alone: bool = False
+    is_first_alone: bool = False  # only the first one of each communicator fails
     _first: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
 
     def include(self, launched: CollectiveLaunch) -> bool:
@@ -95,29 +80,20 @@ class Failures:
 
 @dataclass(slots=True)
 class SimulatedWorld:
-    """State that the simulated process groups of one run share.
-
-    Attributes:
-        scheduler: Hands out turns.
-        recorders: One per global rank.
-        collectives: Collectives by communicator and position.
-        mismatch: The first disagreement, which ended the run.
-        completes_in_order: Whether the collectives of a communicator complete in the order of
-            their calls, as on NCCL.
-        is_prompt: Whether the host waits for each collective where it issues it. No stream
-            waits with it, so the trace is that of a device that is faster than the host.
-        num_default_groups: Number of default groups that the program of a rank has made.
-        groups: Global ranks of each communicator, by name, with a rank and a line that used it.
-        failures: The collectives that fail; None if none does.
-    """
+    """State that the simulated process groups of one run share."""
 
     scheduler: TurnTaking
-    recorders: Sequence[Recorder]
+    recorders: Sequence[Recorder]  # one per global rank
     collectives: dict[CollectiveKey, Rendezvous] = field(default_factory=dict)
-    mismatch: Mismatch | None = None
+    mismatch: Mismatch | None = None  # the first disagreement, which ended the run
+    # The collectives of a communicator complete in the order of their calls, as on NCCL.
     completes_in_order: bool = False
+    # The host waits for each collective where it issues it. No stream waits with it, so the
+    # trace is that of a device that is faster than the host.
     is_prompt: bool = False
+    # That the program of a rank has made.
     num_default_groups: Counter[int | None] = field(default_factory=Counter)
+    # By name of the communicator: global ranks, and a rank and a line that used it.
     groups: dict[str, tuple[tuple[int, ...], int, Origin]] = field(default_factory=dict)
     failures: Failures | None = None
 

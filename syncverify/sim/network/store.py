@@ -19,9 +19,6 @@ class SimulatedStore(dist.Store):
 
     A rank that asks for a missing key blocks, as in a collective: another rank runs. If no
     rank can run, the run ends with a stall that names the key.
-
-    Args:
-        scheduler: Hands out turns.
     """
 
     def __init__(self, scheduler: TurnTaking) -> None:

@@ -71,35 +71,26 @@ class _Place(NamedTuple):
 
 
 class Results:
-    """The tensors that a collective writes, in order.
-
-    Args:
-        tensors: The tensors, which are kept alive until `let_go()`.
-    """
+    """The tensors that a collective writes, in order: kept alive until `let_go()`."""
 
     def __init__(self, tensors: Tensors) -> None:
-        self._kept: Tensors = tensors
+        self.kept = tensors
         self._places: list[_Place] = []
-
-    @property
-    def kept(self) -> Tensors:
-        """The tensors, none of them after `let_go()`."""
-        return self._kept
 
     def let_go(self) -> None:
         """Keep none of the tensors alive; see Note [Dropped handles]."""
-        self._places = [_place_of(each) for each in self._kept]
-        self._kept = []
+        self._places = [_place_of(each) for each in self.kept]
+        self.kept = []
 
     def living(self) -> Tensors:
         """List the tensors whose memory is still there."""
         found = (place.tensor() for place in self._places)
-        return [*self._kept, *(each for each in found if each is not None)]
+        return [*self.kept, *(each for each in found if each is not None)]
 
     def write(self, values: Tensors) -> None:
         """Write a value to each tensor whose memory is still there."""
-        there = [has_memory(each) for each in self._kept]
-        deliver([*compress(values, there)], [*compress(self._kept, there)])
+        there = [has_memory(each) for each in self.kept]
+        deliver([*compress(values, there)], [*compress(self.kept, there)])
         for place, value in zip(self._places, values, strict=False):
             tensor = place.tensor()
             if tensor is not None and has_memory(tensor):
@@ -183,10 +174,7 @@ class SimulatedWork(dist.Work):
 
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Block this rank until all ranks arrived; order the current stream at each call.
-
-        Returns:
-            True.
+        """Return True once all ranks arrived; order the current stream at each call.
 
         Raises:
             dist.DistBackendError: The collective has failed.

@@ -41,15 +41,9 @@ class AccessRecording(HarnessMode):
     local operators instead would double the cost and show no more: process groups record
     the communication.
 
-    Args:
-        note: Receives, for each operator that touches memory: how many events there were
-            before, its effects, its arguments by position and by name, and its result.
-        on_arguments: Receives each operator before it runs, views, too, and its arguments by
-            position.
-        num_events: Counts the events so far.
-
-    Attributes:
-        on_arguments: The argument.
+    `note` receives, for each operator that touches memory: how many events there were before, its
+    effects, its arguments by position and by name, and its result. `on_arguments` receives each
+    operator before it runs, views, too, and its arguments by position.
     """
 
     supports_higher_order_operators = True

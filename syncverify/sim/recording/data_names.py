@@ -41,8 +41,7 @@ _COPIES = frozenset({
 class NamingRecorder(RankRecorder):
     """Names the data of collectives, too; see Note [What names data].
 
-    Args:
-        records_accesses: Whether operators are recorded; without them no data has a name.
+    Without recorded operators no data has a name.
     """
 
     def __init__(self, *, records_accesses: bool = True) -> None:

@@ -42,54 +42,33 @@ _PARTS: Final = frozenset({"apply", "__torch_dispatch__", "__torch_function__"})
 
 @dataclass(slots=True)
 class _Span:
-    """A step whose places in the trace are not known yet.
-
-    Attributes:
-        order: Number of the step in the pass.
-        node: Number of the node in the graph; None for none.
-        stream: Stream of the step.
-        start: Place at which the step began.
-        end: Place at which the step ended; None until then.
-        hook: Kind of the hook that ran; None for none.
-        source: Line of the hook.
-    """
+    """A step whose places in the trace are not known yet: an `EngineStep` later."""
 
     order: int
     node: int | None
     stream: str
     start: RawPlace
+    hook: Kind | None
+    source: SourceLine | None
     end: RawPlace | None = None
-    hook: Kind | None = None
-    source: SourceLine | None = None
 
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass of the engine through a graph.
-
-    Attributes:
-        moment: Moment of the pass.
-        first: Number of the first node.
-        nodes: Nodes of the graph.
-        within: Order of the step that started the pass; None for none.
-        spans: Steps of the pass.
-    """
+    """One pass of the engine through a graph: an `EnginePass` later."""
 
     moment: Moment
-    first: int
+    first: int  # number of the first node
     nodes: tuple[GraphNode, ...]
-    within: int | None
+    within: int | None  # order of the step that started the pass
     spans: list[_Span] = field(default_factory=list)
 
 
 class EngineWatch:
     """Logs the backward passes of one rank.
 
-    Args:
-        place: Returns a new mark of the present place in the trace.
-        moment: Returns the present moment.
-        stream: Returns the name of the current stream.
-        parameters: Returns the parameters of the training program, by name.
+    `place` returns a new mark of the present place in the trace, `stream` the name of the current
+    stream, `parameters` those of the training program by name.
     """
 
     def __init__(
@@ -234,7 +213,7 @@ class _Watched:
         watch = self._watch
         number = self._numbers.get(node)
         order, stream = next(watch.order), watch.stream()
-        span = _Span(order, number, stream, watch.place(), None, hook, source)
+        span = _Span(order, number, stream, watch.place(), hook, source)
         self._spans.append(span)
         return span
 

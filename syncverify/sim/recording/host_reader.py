@@ -25,12 +25,8 @@ NoteRead = Callable[[str, RawRegion, RawFrames | NoLine], None]
 class HostReader:
     """Notes which bytes of storages the host reads.
 
-    Args:
-        storages: Storages of the rank.
-        is_on_host: Tells whether the host has the memory of the storage with some number.
-        note: Takes a read of memory of the host.
-        note_copy: Takes a copy of memory of the device for which the host waits; None leaves
-            such copies out.
+    `is_on_host` tells whether the host has the memory of the storage with some number. `note`
+    takes a read of that, `note_copy` a copy of memory of the device for which the host waits.
     """
 
     def __init__(
@@ -53,10 +49,7 @@ class HostReader:
     ) -> None:
         """Note that a function reads all bytes of a storage.
 
-        Args:
-            storage: The storage.
-            function: Name of the function.
-            of_device: Whether the function copies memory of the device to the host first.
+        With `of_device`, the function copies memory of the device to the host first.
         """
         known = self._storages.known(storage)
         if known is None:
@@ -76,10 +69,7 @@ class HostReader:
     def lend(self, tensor: torch.Tensor, view: object, function: str) -> None:
         """Note that a view shares the bytes of a tensor, until the view goes away.
 
-        Args:
-            tensor: The tensor.
-            view: The view; None for one that only the storage outlives.
-            function: Name of the function that made the view.
+        None is a view that only the storage outlives. `function` made the view.
         """
         region = self._region(tensor)
         if region is None:
@@ -116,13 +106,7 @@ class HostReader:
 
 
 class ThreadReader(HostReader):
-    """Notes reads and waits of a thread, which count once the rank has waited for the thread.
-
-    Args:
-        storages: Storages of the rank.
-        is_on_host: Tells whether the host has the memory of the storage with some number.
-        note: Takes a read of memory of the host.
-    """
+    """Notes reads and waits of a thread, which count once the rank has waited for the thread."""
 
     def __init__(
         self,

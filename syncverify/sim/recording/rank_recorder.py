@@ -62,11 +62,6 @@ class RankRecorder(Recorder):
         keeps_everything: Whether every noted operator becomes an event, so that the n-th
             operator of one run is the n-th of the next.
         watches_engine: Whether backward passes are logged: their nodes and hooks.
-
-    Attributes:
-        streams: Streams of the rank.
-        storages: Storages of the rank.
-        host_reader: Notes reads of the host that no operator shows.
     """
 
     def __init__(
@@ -234,11 +229,9 @@ class RankRecorder(Recorder):
         self.show(tensors, may_be_padding=is_result)
 
     def show(self, values: Iterable[object], *, may_be_padding: bool = False) -> None:
-        """Look at values that come to light; see Note [A sign in fresh memory].
+        """Look at tensors and numbers that come to light; see Note [A sign in fresh memory].
 
-        Args:
-            values: Tensors and numbers.
-            may_be_padding: Whether elements of a tensor may be padding.
+        Elements of a tensor may be padding, which does not count.
         """
         if not self._unwritten.uses:
             return
@@ -262,10 +255,9 @@ class RankRecorder(Recorder):
         self._raw.append(RawAccess(position, moment, stream, operator, reads, [], line))
 
     def keep_for_thread(self, wait: Callable[[], None]) -> bool:
-        """Keep a wait of the calling thread until the rank waits for the thread.
+        """Return whether a wait of the calling thread is kept until the rank waits for the thread.
 
-        Returns:
-            False for a thread without a reader of this rank.
+        It is not for a thread without a reader of this rank.
         """
         reader = thread_reads()
         if not isinstance(reader, ThreadReader) or reader not in self._thread_readers:

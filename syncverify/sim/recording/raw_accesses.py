@@ -36,31 +36,17 @@ from syncverify.trace.stacks import RawFrames, frames_of, line_of
 
 
 class RawRegion(NamedTuple):
-    """Where a tensor lies in memory, not worked out yet.
-
-    Attributes:
-        offset_numel: Elements of the storage before the first one of the tensor.
-        shape: Shape of the tensor.
-        strides: Strides of the tensor, in elements, one a dim.
-        width_bytes: Bytes of an element.
-    """
+    """Where a tensor lies in memory, not worked out yet."""
 
     storage: Storage
-    offset_numel: int
+    offset_numel: int  # elements of the storage before the first one of the tensor
     shape: Sequence[int]
-    strides: Sequence[int]
-    width_bytes: int
+    strides: Sequence[int]  # in elements, one a dim
+    width_bytes: int  # of an element
 
 
 class RawAccess(NamedTuple):
-    """An operator that reads or writes memory.
-
-    Attributes:
-        moment: Where in the training run.
-        operator: Name of the operator.
-        line: Lines that called the operator, or its origin if none did.
-        made: Memory that the operator allocates.
-    """
+    """An operator that reads or writes memory."""
 
     position: int
     moment: Moment
@@ -68,8 +54,10 @@ class RawAccess(NamedTuple):
     operator: str
     reads: Sequence[RawRegion]
     writes: Sequence[RawRegion]
-    line: RawFrames | NoLine
-    made: Sequence[RawRegion] = ()
+    line: (
+        RawFrames | NoLine
+    )  # lines that called the operator, or its origin if none did
+    made: Sequence[RawRegion] = ()  # memory that the operator allocates
 
 
 class RawFree(NamedTuple):
@@ -82,14 +70,10 @@ class RawFree(NamedTuple):
 
 @dataclass(slots=True)
 class RawPlace:
-    """A place in a rank's trace.
-
-    Attributes:
-        index: Number of records of the finished trace before it.
-    """
+    """A place in a rank's trace."""
 
     position: int
-    index: int = 0
+    index: int = 0  # number of records of the finished trace before it
 
 
 def merged(
@@ -129,10 +113,9 @@ def merged(
 def without_order(
     events: Sequence[TraceRecord], places: Sequence[RawPlace] = ()
 ) -> list[TraceRecord]:
-    """Leave out marks and waits, which order nothing where there is one stream.
+    """Return the events but marks and waits, which order nothing where there is one stream.
 
-    Returns:
-        The other events. Places are moved to where they are among those.
+    Places are moved to where they are among those.
     """
     is_kept = [not isinstance(event, Mark | StreamWait | HostWait) for event in events]
     num_kept = [0, *itertools.accumulate(is_kept)]
@@ -144,8 +127,7 @@ def without_order(
 class _FinalNumbers:
     """Numbers storages anew, in order of their first use in the finished trace.
 
-    Args:
-        moved: Memories that are parts of others; see `StorageTable.moved`.
+    `moved` has memories that are parts of others: `StorageTable.moved`.
     """
 
     def __init__(self, moved: PartsOfMemory) -> None:

@@ -42,21 +42,13 @@ from syncverify.trace.stacks import RawFrames, ordering_line, subject_frames
 
 @dataclass(slots=True, eq=False)
 class Memory:
-    """Bytes that one storage has, or several that overlap.
+    """Bytes that one storage has, or several that overlap."""
 
-    Attributes:
-        start: Address of the first byte.
-        end: One past the last address.
-        number: Number that the storages have.
-        origin: Address of byte 0 of the storage that got the number.
-        members: Keys of the living storages.
-    """
-
-    start: int
-    end: int
-    number: int
-    origin: int
-    members: set[int] = field(default_factory=set)
+    start: int  # address of the first byte
+    end: int  # one past the last address
+    number: int  # of the storages
+    origin: int  # address of byte 0 of the storage that got the number
+    members: set[int] = field(default_factory=set)  # keys of the living storages
 
 
 class Addresses:
@@ -70,17 +62,10 @@ class Addresses:
     def place(
         self, key: int, number: int, address: int, num_bytes: int
     ) -> list[Memory]:
-        """Add a storage to the memories with which it shares a byte, or as a new one.
+        """Return the memories with which a new storage shares a byte, in the order of numbers.
 
-        Args:
-            key: Key of the storage.
-            number: Its number, if its memory is new.
-            address: Address of its first byte.
-            num_bytes: Its size.
-
-        Returns:
-            The memories that were there, in the order of their numbers; the first one has all
-            of their storages now.
+        The first one has all of their storages now. Without one, the storage is a new memory,
+        with its `number`.
         """
         if not num_bytes:
             return []
@@ -137,23 +122,7 @@ _NOWHERE = "nowhere"
 
 
 class Storage(weakref.ref[torch.UntypedStorage]):
-    """A storage, referred to weakly.
-
-    Attributes:
-        number: Number of the memory on its rank, in order of appearance.
-        first_byte: Position of its first byte in that memory; see Note [Two storages, one memory].
-        key: `id` of the storage object, unique while the storage lives.
-        stream: Stream that allocated the memory; the memory goes back to its pool.
-        is_on_device: Whether a GPU would hold the memory. Integer storages count as host
-            memory unless an operator reads device memory to fill them (example: mesh
-            ranks).
-        is_shared: Whether more than one stream has used the storage.
-        recorded_streams: Streams of the subject's calls of `Tensor.record_stream`.
-        recorded_at: Line of the first call for each of them.
-        engine_streams: Streams of autograd's calls of the same function.
-        num_bytes: Size in bytes, kept because a freed storage has none.
-        made_at: Lines that called the operator which allocated it, or its origin if none did.
-    """
+    """A storage, referred to weakly."""
 
     __slots__ = (
         "engine_streams",
@@ -169,16 +138,22 @@ class Storage(weakref.ref[torch.UntypedStorage]):
         "stream",
     )
 
-    number: int
+    number: int  # of the memory on its rank, in order of appearance
+    # Position of its first byte in that memory; see Note [Two storages, one memory].
     first_byte: int
-    key: int
-    stream: str
+    key: int  # `id` of the storage object, unique while the storage lives
+    stream: str  # that allocated the memory, which goes back to its pool
+    # Whether a GPU would hold the memory. Integer storages count as host memory unless an
+    # operator reads device memory to fill them (example: mesh ranks).
     is_on_device: bool
-    is_shared: bool
-    recorded_streams: tuple[str, ...]
-    recorded_at: tuple[Origin, ...]
-    engine_streams: tuple[str, ...]
-    num_bytes: int
+    is_shared: bool  # more than one stream has used the storage
+    recorded_streams: tuple[
+        str, ...
+    ]  # of the subject's calls of `Tensor.record_stream`
+    recorded_at: tuple[Origin, ...]  # line of the first call for each of them
+    engine_streams: tuple[str, ...]  # of autograd's calls of the same function
+    num_bytes: int  # kept because a freed storage has none
+    # Lines that called the operator which allocated it, or its origin if none did.
     made_at: RawFrames | NoLine
 
     def touch(self, stream: str) -> None:
@@ -206,12 +181,7 @@ class Storage(weakref.ref[torch.UntypedStorage]):
 
 
 class StorageTable(StorageNumbers):
-    """All storages that a rank has used; `on_freed` is called when memory goes away.
-
-    Attributes:
-        moved: By number of a memory that turned out to be a part of another one: the number of
-            that one, and the position of its first byte there.
-    """
+    """All storages that a rank has used; `on_freed` is called when memory goes away."""
 
     def __init__(self, on_freed: Callable[[Storage], None]) -> None:
         super().__init__()
@@ -219,6 +189,8 @@ class StorageTable(StorageNumbers):
         self._count = 0
         # None until a storage lies over the bytes of others.
         self._addresses: Addresses | None = None
+        # By number of a memory that turned out to be a part of another one: the number of that
+        # one, and the position of its first byte there.
         self.moved: dict[int, tuple[int, int]] = {}
         # Stands for the memory of tensors without any: meta tensors and other layouts.
         self._no_memory = torch.UntypedStorage(0)

@@ -54,32 +54,21 @@ Line = RawFrames | NoLine
 
 @dataclass(slots=True)
 class _Fresh:
-    """Memory with bytes that nothing has written.
-
-    Attributes:
-        unwritten: Runs of such bytes (start, end), in order.
-    """
+    """Memory with bytes that nothing has written."""
 
     storage: Storage
-    unwritten: list[tuple[int, int]]
+    unwritten: list[tuple[int, int]]  # runs of such bytes (start, end), in order
 
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenUse:
-    """A use of bytes that nothing had written.
+    """A use of bytes that nothing had written."""
 
-    Attributes:
-        operator: Name of the operator or collective that read them.
-        line: Line that read the memory.
-        hands_on: Whether the operator wrote other memory, or made some.
-        is_whole: Whether nothing had written any byte that it read.
-    """
-
-    operator: str
+    operator: str  # or collective, which read them
     made_at: Line
     line: Line
-    hands_on: bool
-    is_whole: bool
+    hands_on: bool  # the operator wrote other memory, or made some
+    is_whole: bool  # nothing had written any byte that it read
 
     @property
     def is_plain(self) -> bool:
@@ -89,14 +78,9 @@ class UnwrittenUse:
 
 @dataclass(slots=True)
 class UnwrittenMemory:
-    """The fresh memory of one rank.
+    """The fresh memory of one rank, and the uses of it so far by their lines."""
 
-    Attributes:
-        fresh: Memory with unwritten bytes, by number of the storage.
-        uses: Uses of unwritten bytes so far, by their lines.
-    """
-
-    fresh: dict[int, _Fresh] = field(default_factory=dict)
+    fresh: dict[int, _Fresh] = field(default_factory=dict)  # by number of the storage
     uses: dict[tuple[Line, Line], UnwrittenUse] = field(default_factory=dict)
 
     def allocate(self, tensors: object, storages: Iterable[Storage]) -> None:
@@ -133,12 +117,7 @@ class UnwrittenMemory:
     def came_to_light(
         self, values: Iterable[object], *, may_be_padding: bool = False
     ) -> UnwrittenUse | None:
-        """Return the use of unwritten bytes that shows in some values; None if none does.
-
-        Args:
-            values: Tensors and numbers.
-            may_be_padding: Whether elements of a tensor may be padding.
-        """
+        """Return the use of unwritten bytes that shows in some tensors and numbers, if one does."""
         # An operator without a schema of its writes, such as FSDP2's copy into the buffer of an
         # all-gather, seems to read what it writes.
         uses = sorted(

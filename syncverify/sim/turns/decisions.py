@@ -53,26 +53,16 @@ class PollAnswer(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TurnPoint:
-    """A point at which one of several ranks takes the next turn.
+    """A point at which one of several ranks takes the next turn."""
 
-    Attributes:
-        options: Ranks that can run, the default one first.
-        eligible: The options that are not parked; all options if all are parked. See
-            Note [Not yet].
-    """
-
-    options: tuple[int, ...]
-    eligible: tuple[int, ...]
+    options: tuple[int, ...]  # ranks that can run, the default one first
+    eligible: tuple[int, ...]  # those that are not parked, or all: see Note [Not yet]
 
 
 class Policy(Protocol):
-    """A policy that decides in place of timing.
+    """A policy that decides in place of timing."""
 
-    Attributes:
-        num_answers: The policy chooses among the first `num_answers` members of `PollAnswer`.
-    """
-
-    num_answers: int
+    num_answers: int  # the policy chooses among the first members of `PollAnswer`
 
     @property
     def is_done(self) -> bool:
@@ -117,13 +107,7 @@ class SchedulePolicy:
 
 
 class Decisions:
-    """The decisions of one run: made by a policy, and recorded.
-
-    Attributes:
-        turn_log: Turns of the run, in order.
-        taken: Decisions of the run with several options, in order, while the policy was not done.
-        met_question: Whether a host asked a question that timing decides.
-    """
+    """The decisions of one run: made by a policy, and recorded."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or SchedulePolicy(DEFAULT_SCHEDULE)
@@ -136,8 +120,9 @@ class Decisions:
         # Keys: ranks that ask. Values: the resource, and whether it is done.
         self._asking: dict[int, tuple[str, Callable[[], bool]]] = {}
         self.turn_log: list[Turn] = []
+        # Those with several options, in order, while the policy was not done.
         self.taken: list[Decision] = []
-        self.met_question = False
+        self.met_question = False  # a host asked a question that timing decides
 
     @property
     def schedule(self) -> Schedule:
@@ -160,12 +145,7 @@ class Decisions:
     def next_rank(self, options: Sequence[int]) -> int:
         """Return the rank of the next turn, and begin that turn in the log.
 
-        Args:
-            options: Ranks that can run, the default one first. One is enough once no
-                decision is open.
-
-        Returns:
-            The rank.
+        The default one is first among the options. One is enough once no decision is open.
         """
         chosen = options[0]
         if self.is_open:
@@ -197,11 +177,7 @@ class Decisions:
         self._asking[rank] = (resource, is_done)
 
     def answer(self, rank: int, kind: str) -> bool:
-        """Answer the question of `ask`: whether the resource is done.
-
-        Returns:
-            False if the resource is not done, or if the policy has it look so.
-        """
+        """Return whether the resource of `ask` is done, and looks done by the policy."""
         resource, is_done = self._asking.pop(rank)
         self.met_question = True
         done = is_done()

@@ -27,21 +27,15 @@ from syncverify.sim.turns.turn_log import (
 
 @dataclass(slots=True)
 class _RankChoice:
-    """A point of the run at which a rank was chosen.
+    """A point of the run at which a rank was chosen."""
 
-    Attributes:
-        enabled: Ranks that could take the turn, the default one first.
-        asleep: Sleep set: ranks that need not take the turn here, each with the accesses of
-            its next turn. Earlier runs have covered every run that follows.
-        chosen: Rank that takes the turn in the present run.
-        wanted: Source set: ranks that have to take the turn here in some run.
-        accesses: Accesses of the chosen rank's turn, in all runs so far.
-    """
-
-    enabled: tuple[int, ...]
+    enabled: tuple[int, ...]  # ranks that could take the turn, the default one first
+    # Sleep set: ranks that need not take the turn here, each with the accesses of its next turn.
+    # Earlier runs have covered every run that follows.
     asleep: dict[int, set[SharedAccess]]
-    chosen: int
-    wanted: set[int]
+    chosen: int  # rank that takes the turn in the present run
+    wanted: set[int]  # source set: ranks that have to take the turn here in some run
+    # Of the chosen rank's turn, in all runs so far.
     accesses: set[SharedAccess] = field(default_factory=set)
 
     def advance(self) -> bool:
@@ -56,12 +50,7 @@ class _RankChoice:
 
 @dataclass(slots=True)
 class _AnswerChoice:
-    """A point at which an answer was chosen; all answers are played.
-
-    Attributes:
-        num_options: Number of answers.
-        chosen: Number of the answer that is played.
-    """
+    """A point at which an answer was chosen; all answers are played."""
 
     num_options: int
     chosen: int = 0
@@ -77,24 +66,16 @@ class Exploration:
     Play the program to its end with each of `runs()` before asking for the next. The
     program has to be the same every time and to end by itself: a run that fails on the way
     leaves later choices unexplored.
-
-    Args:
-        num_ranks: Number of ranks.
-
-    Attributes:
-        num_classes: Classes played so far.
-        num_interleavings: Runs in these classes, all together; None if too many to count.
-        num_redundant: Runs that proved to be of a class played before.
-        is_complete: Whether every class has been played.
     """
 
     def __init__(self, num_ranks: int) -> None:
         self._num_ranks = num_ranks
         self._path: list[_RankChoice | _AnswerChoice] = []
-        self.num_classes = 0
+        self.num_classes = 0  # played so far
+        # Runs in these classes, all together; None if too many to count.
         self.num_interleavings: int | None = 0
-        self.num_redundant = 0
-        self.is_complete = False
+        self.num_redundant = 0  # runs that proved to be of a class played before
+        self.is_complete = False  # every class has been played
 
     @property
     def num_runs(self) -> int:

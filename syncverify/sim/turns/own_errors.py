@@ -57,8 +57,7 @@ Machine = TypeVar("Machine", bound=type)
 def noting_own_errors(*names: str) -> Callable[[Machine], Machine]:
     """Return a decorator of a class: its methods note errors of the machine in the run.
 
-    Args:
-        names: Names of the methods; none are all that the class defines without underscores.
+    Without names, all methods do that the class defines without underscores.
     """
 
     def decorated(own: Machine) -> Machine:
@@ -93,14 +92,8 @@ def own_error_behind(
 ) -> InternalError | None:
     """Return the error of the machine that an error is, wraps or follows; None if there is none.
 
-    See Note [An error of the machine].
-
-    Args:
-        error: An error that reached the subject.
-        called_at: Line of the subject that called the machine, if the error has none.
-
-    Returns:
-        The error, with its place.
+    See Note [An error of the machine]. `called_at` is the line of the subject that called the
+    machine, if the error, which reached the subject, has none.
     """
     for each in _with_causes(error):
         if (place := _place_of(each)) is not None:

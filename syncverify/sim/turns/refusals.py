@@ -29,17 +29,10 @@ OWN_THREAD: Final = "let the rank's own thread do it"
 
 
 class Refusals:
-    """The refusals of one run.
+    """The refusals of one run, whose messages name the backend.
 
-    Args:
-        backend: Name of the backend, for messages.
-        wake: Ends the run although its rank may wait for ever, for a thread that is refused.
-        instead: What to do about a thread that communicates.
-
-    Attributes:
-        instead: As the argument.
-        first: The refusal that counts, or the first error of the machine itself; None as long
-            as there is none.
+    `wake` ends the run although its rank may wait for ever, for a thread that is refused.
+    `instead` says what to do about a thread that communicates.
     """
 
     def __init__(
@@ -52,6 +45,7 @@ class Refusals:
         self.backend = backend
         self.wake = wake
         self.instead = instead
+        # The refusal that counts, or the first error of the machine itself.
         self.first: SyncverifyError | None = None
 
     def note(self, refusal: SyncverifyError | None) -> None:
@@ -84,11 +78,7 @@ def note_in_run(refusal: SyncverifyError | None) -> None:
 
 
 def refuse(feature: str, used_at: CodeLine | Origin | None = None) -> NoReturn:
-    """Note that a feature is not simulated, with the line of the subject, and say so.
-
-    Args:
-        feature: The feature, a noun.
-        used_at: The line; None is the line of the subject that calls.
+    """Note that a feature, a noun, is not simulated, with the line of the subject that calls.
 
     Raises:
         EnvironmentNotSupportedError: Always.
@@ -158,11 +148,7 @@ Simulated = TypeVar("Simulated", bound=type)
 
 
 def refuse_missing(name: str, *of_torch: type) -> NoReturn:
-    """Refuse an attribute of torch's class that the simulated one lacks.
-
-    Args:
-        name: Name of the attribute.
-        of_torch: Torch's classes of such objects; messages name the first.
+    """Refuse an attribute of torch's classes, of which messages name the first.
 
     Raises:
         EnvironmentNotSupportedError: Torch's objects have the attribute.
@@ -175,15 +161,9 @@ def refuse_missing(name: str, *of_torch: type) -> NoReturn:
 
 
 def unanswered(own: type, of_torch: type, inherited: Collection[str]) -> list[str]:
-    """List the names that a class has from torch's base, but for those that fit each object.
+    """Return the names that a simulated class has from torch's class, one of its bases, in order.
 
-    Args:
-        own: The simulated class.
-        of_torch: Torch's class, one of its bases.
-        inherited: Names of torch's class that answer for a simulated object as well.
-
-    Returns:
-        The names, in order.
+    Names of `inherited` are left out: they answer for a simulated object as well.
     """
     return [
         name
@@ -211,11 +191,7 @@ def refusing_rest(
 
 
 class RefusedAttribute(property):
-    """An attribute whose value no simulated object has.
-
-    Args:
-        title: Its name, with that of torch's class.
-    """
+    """An attribute whose value no simulated object has."""
 
     def __init__(self, title: str) -> None:
         super().__init__()

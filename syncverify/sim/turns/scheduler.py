@@ -68,23 +68,14 @@ _GRACE_SECONDS = 1.0
 
 @dataclass(slots=True)
 class RankThread:
-    """The thread of one rank, and its state.
-
-    Attributes:
-        thread: Thread of the rank.
-        turn: Signal that the scheduler gives to let the rank run.
-        ready: Returns whether a blocked rank can go on; None if the rank is not blocked.
-        wait: Operation that the rank waits in or asks about; None while it runs.
-        finished: Whether the program of the rank has ended, by return or by error.
-        error: Exception that the program raised, if it raised one.
-    """
+    """The thread of one rank, and its state."""
 
     rank: int
     thread: threading.Thread
-    turn: Signal = field(default_factory=Signal)
-    ready: Callable[[], bool] | None = None
-    wait: Wait | None = None
-    finished: bool = False
+    turn: Signal = field(default_factory=Signal)  # given to let the rank run
+    ready: Callable[[], bool] | None = None  # of a blocked rank: whether it can go on
+    wait: Wait | None = None  # operation that the rank waits in or asks about
+    finished: bool = False  # the program of the rank has ended, by return or by error
     error: BaseException | None = None
 
     def can_run(self) -> bool:
@@ -102,22 +93,16 @@ class RankThread:
 
 
 class EndedRanks(NamedTuple):
-    """The ranks at the end of a run.
-
-    Attributes:
-        threads: Threads of the ranks, in their last state.
-        stall: Reason that the run was ended early; None if all ranks have ended.
-    """
+    """The ranks at the end of a run, in their last state."""
 
     threads: Sequence[RankThread]
-    stall: Stall | None
+    stall: Stall | None  # reason that the run was ended early
 
 
 class Scheduler:
     """Scheduler of one run: each rank executes the program on its own thread, in turns.
 
     Args:
-        num_ranks: Number of ranks.
         progress: Returns a number that grows while ranks make progress.
         on_turn: Called with the rank that gets the turn, before it does.
         decisions: Decisions in place of timing; None takes option 0 everywhere.
@@ -125,10 +110,6 @@ class Scheduler:
         max_steps_per_rank: Steps that a run may take, divided by its number of ranks.
         passes_stalls: Whether hosts go on in waits of streams once no rank can run. No value
             of a device is known from then on.
-        backend: Name of the backend, for messages.
-
-    Attributes:
-        refusals: The refusals of its run.
     """
 
     def __init__(
@@ -163,10 +144,7 @@ class Scheduler:
         self.refusals = Refusals(backend, self._returned.give)
 
     def run(self, program: Callable[[int], None]) -> EndedRanks:
-        """Run `program(rank)` on every rank until all have ended or none can go on.
-
-        Returns:
-            The threads and the stall at the end of the run.
+        """Return the ranks once `program(rank)` has ended on all, or none can go on.
 
         Raises:
             EnvironmentNotSupportedError: The machine refused a call, whatever came of that,
@@ -253,10 +231,7 @@ class Scheduler:
         return hides
 
     def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
-        """Let other ranks run, then tell the host whether a resource is done.
-
-        Returns:
-            False if the resource is not done, or if the schedule says "not yet".
+        """Return whether a resource is done, as the schedule has it, once other ranks have run.
 
         Raises:
             RunEndedError: The run has ended meanwhile.

@@ -35,16 +35,11 @@ DEFAULT_DEPTH = 3
 
 @dataclass(frozen=True, slots=True)
 class PriorityRuns:
-    """Random runs of one program, and their probability to meet a bug.
-
-    Attributes:
-        num_turns: Turns of a run, all ranks together.
-        depth: Number of turns in order that a bug needs, for the probability.
-    """
+    """Random runs of one program, and their probability to meet a bug."""
 
     num_ranks: int
-    num_turns: int
-    depth: int = DEFAULT_DEPTH
+    num_turns: int  # of a run, all ranks together
+    depth: int = DEFAULT_DEPTH  # number of turns in order that a bug needs
 
     def runs(self, num_runs: int, random_seed: int) -> Iterator[Decisions]:
         """Yield the decisions of each run; same seed, same runs."""
@@ -99,19 +94,13 @@ class OtherTimings:
     """Decisions of further runs: one run of each class of interleavings, or random ones.
 
     Random ones take over where there are too many classes.
-
-    Attributes:
-        choice: Which timings to play.
-        num_turns: Turns of the first run, all ranks together.
-        seed: Seed of random timings.
-        coverage: The part of all timings that was played; None before the last was.
     """
 
     choice: ScheduleChoice
     num_ranks: int
-    num_turns: int
-    seed: int
-    coverage: ScheduleCoverage | None = None
+    num_turns: int  # of the first run, all ranks together
+    seed: int  # of random timings
+    coverage: ScheduleCoverage | None = None  # None before the last run was played
 
     def __iter__(self) -> Iterator[Decisions]:
         """Yield the decisions of each run, which is played before the next one is asked for."""

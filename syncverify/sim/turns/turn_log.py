@@ -36,29 +36,19 @@ _READS = {AccessKind.READ, AccessKind.AWAIT}
 
 @dataclass(frozen=True, slots=True)
 class SharedAccess:
-    """One access to a shared resource.
+    """One access to a shared resource."""
 
-    Attributes:
-        resource: Name of the resource, the same in every run of a program.
-        access: Kind of the access.
-    """
-
-    resource: str
+    resource: str  # its name, the same in every run of a program
     access: AccessKind
 
 
 @dataclass(slots=True)
 class Turn:
-    """One turn of a rank: the operations between two points of choice.
-
-    Attributes:
-        accesses: Accesses to resources that ranks share, in order.
-        is_last_resort: Whether the rank got the turn only because no other rank could run.
-    """
+    """One turn of a rank: the operations between two points of choice."""
 
     rank: int
-    accesses: list[SharedAccess] = field(default_factory=list)
-    is_last_resort: bool = False
+    accesses: list[SharedAccess] = field(default_factory=list)  # in order
+    is_last_resort: bool = False  # no other rank could run
 
 
 def conflict(first: SharedAccess, second: SharedAccess) -> bool:
@@ -80,17 +70,13 @@ def independent(
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Happens-before of a run.
+    """Happens-before of a run."""
 
-    Attributes:
-        turns: Turns in the order of the run.
-        clocks: For each turn, the number of turns of each rank that happen before its end.
-        races: Pairs of turns, by index, that access one resource with no ordering turn in
-            between, and that could have come in the other order.
-    """
-
-    turns: Sequence[Turn]
+    turns: Sequence[Turn]  # in the order of the run
+    # For each turn, the number of turns of each rank that happen before its end.
     clocks: list[list[int]]
+    # Pairs of turns, by index, that access one resource with no ordering turn in between, and
+    # that could have come in the other order.
     races: list[tuple[int, int]]
     _ordinals: list[int]
 
