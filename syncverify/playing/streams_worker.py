@@ -39,7 +39,6 @@ from syncverify.processes.wire import Wire
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.apart.messages import Begun, RankEnded
 from syncverify.sim.apart.rank_machine import RankMachine, RankPlace, rank_machine
-from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.threaded_world import make_default_group
 from syncverify.sim.process_wide.generators import unlikely_start
 from syncverify.sim.process_wide.rank_variables import (
@@ -169,7 +168,7 @@ class _Rank:
     def _play_scenario(self, subject: Subject, machine: RankMachine) -> None:
         scenario, rank = self._scenario, self._job.rank
         machine.world.failures = failures_of(scenario.events)
-        make_default_group(BACKEND_NAME, rank, scenario.mesh.num_ranks, machine.store)
+        make_default_group(rank, scenario.mesh.num_ranks, machine.store)
         sees_gpus = subject.capabilities.device == "cuda"
         needs = refusing_what_needs_gpus() if sees_gpus else nullcontext()
         settings, variables = restored_settings(), missing_rank_variables()

@@ -85,13 +85,10 @@ class SimulatedMachine:
         """Return the ranks once `program(rank)` has run on each, inside a default process group."""
         store = SimulatedStore(self.scheduler)
 
-        def make_group(rank: int, store: dist.Store) -> None:
-            make_default_group(BACKEND_NAME, rank, self._num_ranks, store)
-
         def run_rank(rank: int) -> None:
             use_streams(self.recorders[rank].streams)
             torch.get_num_threads()  # gives a new thread what `set_num_threads` was told
-            make_group(rank, store)
+            make_default_group(rank, self._num_ranks, store)
             try:
                 program(rank)
             finally:
@@ -110,7 +107,7 @@ class SimulatedMachine:
         variables = rank_environment()
         with (
             world, backend, plans, modules, cycles, threads, variables, self._state.apart(),
-            own_default_groups(make_group, store, self.world),
+            own_default_groups(store, self.world),
         ):  # fmt: skip
             return self.scheduler.run(run_rank)
 

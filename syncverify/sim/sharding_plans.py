@@ -60,10 +60,14 @@ _PLAN = "_gen_transform_infos"
 _PLANNER = "get_redistribute_planner"
 
 
+def _propagator() -> Any:
+    return DTensor._op_dispatcher.sharding_propagator  # noqa: SLF001
+
+
 @contextmanager
 def obvious_plans() -> Iterator[None]:
     """Spare DTensor the search for obvious plans for the length of a block."""
-    propagator: Any = DTensor._op_dispatcher.sharding_propagator  # noqa: SLF001
+    propagator = _propagator()
     work_out = propagator.propagate_op_sharding_non_cached
     propagator.propagate_op_sharding_non_cached = knowing_obvious_plans(work_out)
     try:
@@ -173,7 +177,7 @@ def _mesh_of(schema: OpSchema) -> DeviceMesh | None:
 
 def _rules_of(op: Any) -> tuple[Any, ...]:
     """Return the rules by which torch searches for the plan of an op; a program may change them."""
-    propagator: Any = DTensor._op_dispatcher.sharding_propagator  # noqa: SLF001
+    propagator = _propagator()
     tables = (
         propagator.op_to_rules,
         propagator.op_strategy_funcs,
@@ -225,15 +229,10 @@ def _obvious_output(schema: OpSchema) -> DTensorSpec | None:
         return _as(first) if _adds_up(first) and _lies_as(other, first) else None
     if schema.op is _TO_COPY and schema.kwargs_schema.keys() == {"dtype"}:
         spec = schema.args_spec[0]
-        return _as(spec, _meta_of_output(schema)) if _adds_up(spec) else None
+        # The op on a tensor without memory: one that is not dense gets other strides.
+        meta = _propagator()._propagate_tensor_meta  # noqa: SLF001
+        return _as(spec, meta(schema)) if _adds_up(spec) else None
     return None
-
-
-def _meta_of_output(schema: OpSchema) -> TensorMeta | None:
-    """Run the op on a tensor without memory: one that is not dense gets other strides."""
-    propagator: Any = DTensor._op_dispatcher.sharding_propagator  # noqa: SLF001
-    meta: TensorMeta = propagator._propagate_tensor_meta(schema)  # noqa: SLF001
-    return meta
 
 
 def _as(spec: DTensorSpec, meta: TensorMeta | None = None) -> DTensorSpec | None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-import torch.distributed as dist
 
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
@@ -22,9 +21,8 @@ from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import own_streams, use_streams
 from syncverify.sim.device.torch_internals import keep_from_compilers
 from syncverify.sim.machine import registered_backend
-from syncverify.sim.network.communicator import BACKEND_NAME, leave_groups
+from syncverify.sim.network.communicator import leave_groups
 from syncverify.sim.network.threaded_world import (
-    make_default_group,
     own_default_groups,
 )
 from syncverify.sim.process_wide.settings import no_collection_of_cycles
@@ -193,9 +191,6 @@ def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
     store = SharedStore(turns, turns.updates.append)
     state = SharedState(world, store)
 
-    def make_group(rank: int, store: dist.Store) -> None:
-        make_default_group(BACKEND_NAME, rank, place.num_ranks, store)
-
     for package in ("syncverify.sim", "syncverify.trace"):
         keep_from_compilers(package)
     _leave_in_children()
@@ -205,7 +200,7 @@ def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
         registered_backend(world),
         virtual_device_modules(shows_device=place.device is not None),
         no_collection_of_cycles(),
-        own_default_groups(make_group, store, world),
+        own_default_groups(store, world),
         telling.beating(),
         refusing_threads_that_communicate(),
     ):

@@ -126,10 +126,10 @@ def _new(original: Any, make: Replacement, find: Find) -> Any:
     def virtual(streams: RankStreams, _: type, *args: Any, **kwargs: Any) -> Any:
         return make(streams, *args, **kwargs)
 
-    return staticmethod(_function(original, virtual, find=find, is_cuda=True))
+    return staticmethod(by_thread(original, virtual, find=find, is_cuda=True))
 
 
-def _function(
+def by_thread(
     original: Any,
     virtual: Replacement,
     *,
@@ -143,7 +143,7 @@ def _function(
     `helper` is called on a thread that a rank has started, such as that of a loader of data.
     """
 
-    def by_thread(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: Any, **kwargs: Any) -> Any:
         streams = find()
         if streams is None and helper is not None and is_own_thread():
             return helper(*args, **kwargs)
@@ -160,7 +160,7 @@ def _function(
             note_own_error(error)
             raise
 
-    return by_thread
+    return called
 
 
 def _create(
@@ -297,7 +297,7 @@ def _split_group(
 
 def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:
     """Compile a function as TorchScript, which knows torch's own functions alone."""
-    # TorchScript looks names up in the frame of its caller: above this call and `by_thread`.
+    # TorchScript looks names up in the frame of its caller: above this call and `called`.
     kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 2
     with ExitStack() as stack:
         for places in reversed(_PLACES):
@@ -412,7 +412,7 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
     ):
         find_here = _unless_seen(find) if module is torch.cpu else find
         for name, virtual in functions.items():
-            made = _function(
+            made = by_thread(
                 getattr(module, name),
                 virtual,
                 find=find_here,
@@ -427,7 +427,7 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
         else:
             # The answer depends on no rank, so threads of the subject hear it, too.
             answer = functools.partial(virtual, None)
-            yield module, name, _function(original, virtual, find=find, helper=answer)
+            yield module, name, by_thread(original, virtual, find=find, helper=answer)
     for imported, make in _IMPORTED:
         yield imported, "__new__", _new(imported.__new__, make, find)
     for owner, name, virtual_class, make in _CLASSES:
@@ -443,12 +443,12 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
         original = getattr(owner, name)
         copying = functools.partial(copy, original)
         helper = _HELPERS.get(name)
-        made = _function(original, copying, for_harness=False, helper=helper)
+        made = by_thread(original, copying, for_harness=False, helper=helper)
         yield owner, name, made
     yield from host_reads()
     for owner, name, virtual in _AROUND_TORCH:
         original = getattr(owner, name)
-        made = _function(original, functools.partial(virtual, original))
+        made = by_thread(original, functools.partial(virtual, original))
         yield owner, name, staticmethod(made) if name == "__new__" else made
 
 

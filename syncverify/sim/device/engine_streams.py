@@ -264,7 +264,8 @@ class EngineStreams:
         tag: VirtualStream | None = node.metadata.get(_TAG)
         if tag is not None:
             return tag
-        number = first_user if _is_accumulation(node) else sequence_number_of(node)
+        is_accumulation = node.name().endswith("AccumulateGrad")
+        number = first_user if is_accumulation else sequence_number_of(node)
         return self._segments[bisect.bisect_right(self._starts, number) - 1]
 
 
@@ -294,22 +295,16 @@ def _edge_of_leaf(leaf: torch.Tensor) -> GradientEdge:
     """
     with torch.enable_grad():
         try:
-            user = _view_of(leaf).grad_fn
+            if isinstance(leaf, DTensor):  # a view takes three times as long
+                user = leaf.to_local().grad_fn
+            else:
+                user = leaf.expand_as(leaf).grad_fn
         except RuntimeError:  # FSDP2 has freed the memory, and torch makes no view
             user = _Use.apply(leaf).grad_fn  # type: ignore[no-untyped-call]
     assert user is not None, "a leaf that requires a gradient"
     node, _ = user.next_functions[0]
     assert node is not None, "and so has one"
     return GradientEdge(node, 0)
-
-
-def _view_of(leaf: torch.Tensor) -> torch.Tensor:
-    # A view of a DTensor by its dispatcher takes three times as long.
-    return leaf.to_local() if isinstance(leaf, DTensor) else leaf.expand_as(leaf)
-
-
-def _is_accumulation(node: Any) -> bool:
-    return bool(node.name().endswith("AccumulateGrad"))
 
 
 def _first_users(roots: Sequence[Any]) -> dict[Any, int]:

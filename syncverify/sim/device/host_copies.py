@@ -17,9 +17,9 @@ from syncverify.sim.device.seen_device import parts_of
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.virtual_streams import VirtualStream
 
-_FACTORIES = (
+FACTORIES = (
     "arange", "empty", "empty_strided", "eye", "full", "linspace", "logspace", "ones",
-    "rand", "randint", "randn", "randperm", "tensor", "zeros", "empty_like", "full_like",
+    "rand", "randint", "randn", "randperm", "zeros", "empty_like", "full_like",
     "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like",
 )  # fmt: skip
 
@@ -151,5 +151,5 @@ MEMORY_FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (torch.Tensor, "tolist", _tolist),
     (torch.UntypedStorage, "copy_", _copy_storage),
     (torch.UntypedStorage, "resize_", _resize),
-    *((torch, name, _make) for name in _FACTORIES),
+    *((torch, name, _make) for name in (*FACTORIES, "tensor")),
 )

@@ -32,10 +32,9 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from syncverify.sim.device.streams import own_streams
-from syncverify.sim.device.torch_internals import FILE_WRITER, PRINT
+from syncverify.sim.device.torch_internals import FILE_WRITER, PRINT, local_part
 
 _THREAD = threading.local()
 
@@ -113,8 +112,7 @@ def _lending(original: Callable[..., Any], function: str) -> Callable[..., Any]:
 
 def _storage(value: object) -> torch.UntypedStorage | None:
     """Return the storage of a tensor or of a typed storage; None where there are no bytes."""
-    if isinstance(value, DTensor):
-        value = value._local_tensor  # noqa: SLF001  # `to_local` is an operator
+    value = local_part(value)
     if isinstance(value, torch.TypedStorage):
         return value._untyped_storage  # noqa: SLF001  # its public names warn
     if type(value) in (torch.Tensor, torch.nn.Parameter):

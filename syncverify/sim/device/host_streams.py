@@ -16,7 +16,13 @@ from typing import Any
 
 import torch
 
-from syncverify.sim.device.device_modules import Find, installed, stream_names
+from syncverify.sim.device.device_functions import Replacement
+from syncverify.sim.device.device_modules import (
+    Find,
+    by_thread,
+    installed,
+    stream_names,
+)
 from syncverify.sim.device.virtual_streams import VirtualStream
 from syncverify.trace.records import DEFAULT_STREAM
 from syncverify.trace.source_lines import Origin
@@ -103,18 +109,15 @@ def host_streams(find: Find) -> AbstractContextManager[None]:
 
 def _memory(find: Find) -> Iterator[tuple[Any, str, Any]]:
     """Yield functions about memory that torch offers beside a GPU only."""
-    original: Any = torch.Tensor.record_stream
-    pin: Any = torch.Tensor.pin_memory
-
-    def record_stream(tensor: torch.Tensor, stream: Any) -> None:
-        if find() is None:
-            original(tensor, stream)
-
-    def pin_memory(tensor: torch.Tensor, *device: Any) -> torch.Tensor:
-        pinned: torch.Tensor = (
-            pin(tensor, *device) if find() is None else tensor.clone()
+    for name, virtual in _MEMORY.items():
+        yield (
+            torch.Tensor,
+            name,
+            by_thread(getattr(torch.Tensor, name), virtual, find=find),
         )
-        return pinned
 
-    yield torch.Tensor, "record_stream", record_stream
-    yield torch.Tensor, "pin_memory", pin_memory
+
+_MEMORY: dict[str, Replacement] = {
+    "pin_memory": lambda _, tensor, *__: tensor.clone(),
+    "record_stream": lambda *_: None,
+}

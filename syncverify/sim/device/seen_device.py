@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from syncverify.plain_text import counted
-from syncverify.sim.device.torch_internals import as_plain_tensors
+from syncverify.sim.device.torch_internals import as_plain_tensors, local_part
 
 _OFFSET_STEP = 4  # torch counts offsets in multiples of four
 
@@ -163,6 +163,6 @@ def parts_of(tensor: Any) -> Iterator[torch.Tensor]:
 
 def _has_memory(tensor: Any) -> bool:
     """Tell whether a tensor has a place; sparse ones, stand-ins and others have none."""
-    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
+    local = local_part(tensor)
     is_plain = isinstance(local, torch.Tensor) and not isinstance(local, FakeTensor)
     return is_plain and not local.is_meta and local.layout is torch.strided

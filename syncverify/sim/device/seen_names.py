@@ -33,6 +33,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, _init_utils
 
 from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device.device_functions import GPU, Replacement
+from syncverify.sim.device.host_copies import FACTORIES
 from syncverify.sim.device.nccl_names import SeenBackends
 from syncverify.sim.device.seen_device import SeenDevice
 from syncverify.sim.device.streams import own_streams
@@ -41,6 +42,7 @@ from syncverify.sim.device.torch_internals import (
     PARSE_TO,
     default_device,
 )
+from syncverify.sim.device.virtual_streams import named_device
 from syncverify.sim.process_wide.rank_variables import devices_per_machine
 from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.trace.stacks import sees_device_above
@@ -90,12 +92,7 @@ _GROUP_MODULES = (
     "torch.distributed.distributed_c10d",
     "torch.distributed.fsdp._optim_utils",
 )
-_MAKERS = (
-    "arange", "empty", "empty_permuted", "empty_strided", "eye", "full", "linspace",
-    "logspace", "ones", "rand", "randint", "randn", "randperm", "scalar_tensor",
-    "tril_indices", "triu_indices", "zeros", "empty_like", "full_like", "ones_like",
-    "rand_like", "randint_like", "randn_like", "zeros_like",
-)  # fmt: skip
+_UNPINNED = ("empty_permuted", "scalar_tensor", "tril_indices", "triu_indices")
 _OF_DATA = ("as_tensor", "asarray", "tensor")
 _OF_BYTES = (
     (torch, "from_dlpack"),
@@ -156,7 +153,7 @@ def _by_name(
 
 
 def _places() -> Iterator[tuple[Any, str, Replacement]]:
-    for name in _MAKERS:
+    for name in (*FACTORIES, *_UNPINNED):
         yield torch, name, _make
     for name in _OF_DATA:
         yield torch, name, _take_data
@@ -275,7 +272,7 @@ def _wrap(
     original: Replacement, line: _Line, *args: Any, device: Any = None, **options: Any
 ) -> Any:
     """Make a tensor without memory of its own, which is where the line says."""
-    wanted = default_device() if device is None else _device(device)
+    wanted = default_device() if device is None else named_device(device)
     made = original(*args, device=_real(line, wanted), **options)
     if line.sees and wanted.type == "cpu":
         line.seen.wrap_on_host(made)
@@ -285,12 +282,6 @@ def _wrap(
 def _type_of_mesh(original: Replacement, _: _Line, mesh: DeviceMesh) -> Any:
     real = original(mesh)
     return "cuda" if real == "cpu" else real
-
-
-def _device(named: Any) -> torch.device:
-    return (
-        torch.device("cuda", named) if isinstance(named, int) else torch.device(named)
-    )
 
 
 def _real(line: _Line, device: torch.device) -> torch.device:
@@ -310,7 +301,7 @@ def _make(
         wanted = line.seen.of(source)
         make = functools.partial(original, *args, **options)
     else:
-        wanted = default_device() if device is None else _device(device)
+        wanted = default_device() if device is None else named_device(device)
         make = functools.partial(original, *args, device=_real(line, wanted), **options)
     if not line.sees or wanted.type != "cpu" or "out" in options:
         return make()
@@ -332,7 +323,7 @@ def _tensor_in(args: tuple[Any, ...]) -> Any:
 def _take_data(original: Replacement, line: _Line, *args: Any, **options: Any) -> Any:
     """Make a tensor of data; that of another tensor may lie on another device."""
     source, device = _tensor_in(args), options.pop("device", None)
-    wanted = None if device is None else _device(device)
+    wanted = None if device is None else named_device(device)
     if source is None or (wanted and wanted.type not in {"cpu", "cuda"}):
         made = _make(original, line, *args, device=device, **options)
         is_lent = wanted is not None and wanted.type == "cuda" and _is_lent(made)
@@ -378,7 +369,7 @@ def _to_device(
     _: Replacement, line: _Line, tensor: Any, device: Any = None, *flags: Any,
     **options: Any,
 ) -> Any:  # fmt: skip
-    wanted = line.seen.device if device is None else _device(device)
+    wanted = line.seen.device if device is None else named_device(device)
     if flags:
         options["non_blocking"] = flags[0]
     return tensor.to(wanted, **options)
@@ -392,7 +383,7 @@ def _to(
     rest = args if by_name else args[1:]
     if not isinstance(named, int | str | torch.device):
         return original(tensor, *((named, *rest) if not by_name else rest), **options)
-    wanted, now = _device(named), line.seen.of(tensor)
+    wanted, now = named_device(named), line.seen.of(tensor)
     if wanted.type == "cpu" != now.type and (line.sees or isinstance(named, str)):
         return _to_host(lambda t: original(t, "cpu", *rest, **options), line, tensor)
     if wanted.type == now.type == "cpu":
@@ -407,7 +398,7 @@ def _numbered(original: Replacement, _: _Line, *args: Any, **options: Any) -> An
     """Read the arguments of `Module.to`, the first of which may be the number of a GPU."""
     first, *rest = (*args, None)
     if isinstance(first, int):
-        return original(_device(first), *rest[:-1], **options)
+        return original(named_device(first), *rest[:-1], **options)
     return original(*args, **options)
 
 
@@ -428,7 +419,7 @@ def _type(
 def _fsdp(
     original: Replacement, _: _Line, *args: Any, device_id: Any = None, **options: Any
 ) -> None:  # fmt: skip
-    named = None if device_id is None else _device(device_id)
+    named = None if device_id is None else named_device(device_id)
     original(*args, device_id=named, **options)
 
 

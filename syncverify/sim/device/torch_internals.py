@@ -21,6 +21,7 @@ from torch._C._distributed_c10d import (  # type: ignore[attr-defined]
     _set_thread_isolation_mode,
 )
 from torch.distributed import _symmetric_memory
+from torch.distributed.tensor import DTensor
 from torch.utils._device import DeviceContext
 
 # Owners and names of functions that Python code of torch looks up at each call.
@@ -149,6 +150,11 @@ def default_store() -> dist.Store:
     """Return the store of the default group."""
     store: dist.Store = dist.distributed_c10d._get_default_store()  # noqa: SLF001
     return store
+
+
+def local_part(tensor: Any) -> Any:
+    """Return the local part of a DTensor, or any other value itself; `to_local` is an operator."""
+    return tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
 
 
 def forget_backend(name: str) -> None:

@@ -81,7 +81,7 @@ class VirtualStream:
     ) -> None:
         self._streams = streams
         self.name = name
-        self.device = _device(device)
+        self.device = named_device(device)
         self.priority = priority
 
     def wait_stream(self, stream: VirtualStream) -> None:
@@ -216,7 +216,9 @@ class VirtualEvent:
                 "Both events must be recorded before calculating elapsed time."
             )
         if not (self.query() and end_event.query()):
-            _raise("Both events must be completed before calculating elapsed time.")
+            raise RuntimeError(
+                "Both events must be completed before calculating elapsed time."
+            )
         return float(end_event._mark - self._mark)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -251,12 +253,8 @@ def _refuse_other(given: object, noun: str) -> NoReturn:
     )
 
 
-def _device(device: Any) -> torch.device:
+def named_device(device: Any) -> torch.device:
     """Return a device as torch does; a number alone is one of an accelerator."""
     if isinstance(device, int):
         return torch.device("cuda", device)
     return torch.device("cpu" if device is None else device)
-
-
-def _raise(message: str) -> NoReturn:
-    raise RuntimeError(message)

@@ -22,20 +22,11 @@ from syncverify.trace.source_lines import NoLine, Origin
 Factor = float | torch.Tensor
 
 
-def reduce_op_of(opts: Any) -> Any:
-    """Return the reduction in torch's options for a collective."""
-    return dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
-
-
-def reduce_op_name(reduce_op: Any) -> str:
-    """Name a reduction, such as `SUM`."""
-    kind = reduce_op.op if hasattr(reduce_op, "op") else reduce_op
-    return str(kind.name)
-
-
-def factor_of(reduce_op: Any) -> Factor | None:
-    """Return the factor of this rank's inputs before the sum; None for other reductions."""
-    return reduce_op.factor if reduce_op_name(reduce_op) == "PREMUL_SUM" else None
+def reduction_of(opts: Any) -> tuple[str, Factor | None]:
+    """Return the reduction in torch's options, such as `SUM`, and its factor before a sum."""
+    given: Any = dist.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
+    name = str(getattr(given, "op", given).name)
+    return name, given.factor if name == "PREMUL_SUM" else None
 
 
 def reduced(stacked: torch.Tensor, reduce_op: str) -> torch.Tensor:

@@ -214,10 +214,6 @@ class SimulatedCommunicator(dist.ProcessGroup):
         tensors = (*call.inputs, *call.outputs)
         return seen is None or all(seen.of(each).type != "cpu" for each in tensors)
 
-    def _is_batching(self) -> bool:
-        # torch knows no batches of this backend: it passes their messages one by one.
-        return self._coalesced is not None or is_called_by("batch_isend_irecv")
-
     def _issue(
         self,
         call: CollectiveCall,
@@ -232,7 +228,12 @@ class SimulatedCommunicator(dist.ProcessGroup):
                 raise ValueError(f"invalid rank {rank} of a group of {self._size}")
         self.world.scheduler.count_step()
         ranks, (source, callers) = self.global_ranks, calling_frames()
-        is_batched = None if peers is None else self._is_batching()
+        # torch knows no batches of this backend: it passes their messages one by one.
+        is_batched = (
+            None
+            if peers is None
+            else (self._coalesced is not None or is_called_by("batch_isend_irecv"))
+        )
         stream = self._stream_of(peers if is_batched is False else None)
         self._settle_what_is_sent_on(call, stream)
         written = call.written_by(self.rank())

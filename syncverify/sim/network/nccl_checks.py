@@ -97,19 +97,15 @@ def check_call(call: CollectiveCall, caller: Caller) -> None:
         RuntimeError: One of these, where torch raises it so.
         NotImplementedError: An operation that this implementation of NCCL has not.
     """
-    _check_operation(call, caller)
+    if call.is_coalesced and call.operation == "all_gather" and not caller.uses_nccl2:
+        raise NotImplementedError(
+            "ProcessGroupNCCL does not support allgather_coalesced"
+        )
     _check_layouts(call, caller)
     _check_dtypes(call, caller)
     _check_reduction(call, caller)
     if not call.is_coalesced and call.operation in _CHECK_SIZES:
         _CHECK_SIZES[call.operation](call, caller)
-
-
-def _check_operation(call: CollectiveCall, caller: Caller) -> None:
-    if call.is_coalesced and call.operation == "all_gather" and not caller.uses_nccl2:
-        raise NotImplementedError(
-            "ProcessGroupNCCL does not support allgather_coalesced"
-        )
 
 
 def _check_layouts(call: CollectiveCall, caller: Caller) -> None:
@@ -239,20 +235,16 @@ def _check_reduce_scatter(call: CollectiveCall, caller: Caller) -> None:
         )
 
 
-def _check_gather(call: CollectiveCall, caller: Caller) -> None:
-    if caller.rank == call.root:
-        _check_list("gather", "output", call.outputs, call.inputs[0], caller)
-
-
-def _check_scatter(call: CollectiveCall, caller: Caller) -> None:
-    if caller.rank == call.root:
-        _check_list("scatter", "input", call.inputs, call.outputs[0], caller)
-
-
-def _check_list(
-    operation: str, side: str, tensors: Tensors, one: torch.Tensor, caller: Caller
-) -> None:
-    """Check the list of a root, which has a tensor of the size of `one` for each rank."""
+def _check_list_of_root(call: CollectiveCall, caller: Caller) -> None:
+    """Check the list of a root, which has a tensor of the size of its other one for each rank."""
+    if caller.rank != call.root:
+        return
+    operation, is_gather = call.operation, call.operation == "gather"
+    side, other = ("output", "input") if is_gather else ("input", "output")
+    tensors, singles = call.outputs, call.inputs
+    if not is_gather:
+        tensors, singles = singles, tensors
+    one = singles[0]
     of_legacy = f"ProcessGroupNCCL::{operation}: "
     if len(tensors) != caller.num_ranks:
         if caller.uses_nccl2:
@@ -264,7 +256,6 @@ def _check_list(
         )
     for index, tensor in enumerate(tensors):
         if caller.uses_nccl2 and tensor.numel() != one.numel():
-            other = "input" if side == "output" else "output"
             raise RuntimeError(
                 f"All {side} tensors must have same size as {other} tensor"
             )
@@ -288,8 +279,8 @@ _CHECK_SIZES = {
     "all_gather": _check_all_gather,
     "all_gather_single": _check_all_gather_single,
     "all_to_all": _check_all_to_all,
-    "gather": _check_gather,
+    "gather": _check_list_of_root,
     "reduce_scatter": _check_reduce_scatter,
     "reduce_scatter_single": _check_reduce_scatter_single,
-    "scatter": _check_scatter,
+    "scatter": _check_list_of_root,
 }

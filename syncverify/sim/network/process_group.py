@@ -22,9 +22,7 @@ from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.network.collectives import (
     CollectiveCall,
     Tensors,
-    factor_of,
-    reduce_op_name,
-    reduce_op_of,
+    reduction_of,
 )
 from syncverify.sim.network.communicator import SimulatedCommunicator
 from syncverify.sim.network.dispatched import dispatched
@@ -258,8 +256,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         """Issue a collective, whose reduction or root torch's options name."""
         reduce_op, factor = "", None
         if operation in _REDUCE:
-            given = reduce_op_of(opts)
-            reduce_op, factor = reduce_op_name(given), factor_of(given)
+            reduce_op, factor = reduction_of(opts)
         call = CollectiveCall(
             operation,
             reduce_op,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from torch.testing._internal.distributed.multi_threaded_pg import (
 from syncverify.late_imports import import_dynamo
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import isolate_threads
+from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.turns.scheduler import own_rank
 
@@ -90,15 +91,11 @@ def init_fake_process_group(*, rank: int, world_size: int) -> None:
 
 # Moves no data; a test gives it a store of its own.
 _FAKE: Final = "fake"
-# Makes the default group of a rank, with a store of that rank.
-MakeGroup = Callable[[int, dist.Store], None]
 
 
 @contextmanager
-def own_default_groups(
-    make: MakeGroup, store: dist.Store, world: SimulatedWorld
-) -> Iterator[None]:
-    """Let programs make their default groups by `make`, for a block."""
+def own_default_groups(store: dist.Store, world: SimulatedWorld) -> Iterator[None]:
+    """Let programs make their default groups, for a block."""
     size, num_made = len(world.recorders), world.num_default_groups
     cell = _cell_of_init()
     original = cell.cell_contents
@@ -116,7 +113,8 @@ def own_default_groups(
         if streams is not None:
             streams.backends.begin_world(backend)
         if not dist.is_initialized():
-            make(rank, dist.PrefixStore(f"group {num_made[rank]}", store))
+            own_store = dist.PrefixStore(f"group {num_made[rank]}", store)
+            make_default_group(rank, size, own_store)
 
     cell.cell_contents = init_process_group
     try:
@@ -125,10 +123,10 @@ def own_default_groups(
         cell.cell_contents = original
 
 
-def make_default_group(backend: str, rank: int, size: int, store: dist.Store) -> None:
+def make_default_group(rank: int, size: int, store: dist.Store) -> None:
     """Make the default group as torch does, whatever `own_default_groups` has exchanged."""
     make = inspect.unwrap(dist.init_process_group)
-    make(backend, rank=rank, world_size=size, store=store)
+    make(BACKEND_NAME, rank=rank, world_size=size, store=store)
 
 
 def _cell_of_init() -> types.CellType:

@@ -64,17 +64,13 @@ class StepDraws:
         )
 
 
-def _of_torch(_: int) -> object:
-    return torch.empty((), dtype=torch.int64, device="cpu").random_().item()
-
-
 def _of_numpy(step: int) -> object:
     numpy_random = _numpy_random()
     return step if numpy_random is None else numpy_random.bytes(8)
 
 
 _DRAWS: Final[Mapping[str, Callable[[int], object]]] = {
-    _TORCH: _of_torch,
+    _TORCH: lambda _: torch.empty((), dtype=torch.int64, device="cpu").random_().item(),
     _PYTHON: lambda _: random.getrandbits(64),
     _NUMPY: _of_numpy,
 }

@@ -24,8 +24,6 @@ from syncverify.sim.recording.operators import Effects, effects_of
 from syncverify.sim.turns.refusals import refuse
 from syncverify.trace.dispatch_modes import HarnessMode
 
-# Operators are few, and live as long as the process.
-_EFFECTS: dict[Any, Effects | None] = {}
 # Plain tensors come without types, except from operators that are made of others, and
 # `Parameter.data` passes its class on, though no operator of its own comes next.
 _KNOWN_TYPES = {(), (DTensor,), (torch.Tensor,), (nn.Parameter,)}
@@ -85,7 +83,7 @@ class AccessRecording(HarnessMode):
         self.on_arguments(func, args)
         before = self._num_events()  # it may launch collectives within
         result = func(*args, **kwargs) if kwargs else func(*args)
-        effects = _EFFECTS[func] if func in _EFFECTS else _learn(func)
+        effects = effects_of(func)
         if effects is not None and not self._is_silent:
             self._note(before, effects, args, kwargs, result)
         return result
@@ -117,8 +115,3 @@ class AccessRecording(HarnessMode):
             self._is_on = False
         else:  # a mode of the subject's lies on top
             self._is_silent = self._is_on and not on
-
-
-def _learn(operator: Any) -> Effects | None:
-    effects = _EFFECTS[operator] = effects_of(operator)
-    return effects

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.sim.device.torch_internals import local_part
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.recording.raw_accesses import RawAccess, RawFree, RawPlace
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
@@ -76,7 +76,7 @@ class NamingRecorder(RankRecorder):
 
     def _known_number(self, tensor: torch.Tensor) -> int | None:
         """Return the number of the storage of a tensor; None if no operator has used it."""
-        local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
+        local = local_part(tensor)
         if local.layout is not torch.strided:
             return None
         known = self.storages.known(local.untyped_storage())

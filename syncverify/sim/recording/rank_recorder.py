@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from syncverify.sim.device.host_reads import thread_reads
 from syncverify.sim.device.streams import RankStreams
+from syncverify.sim.device.torch_internals import local_part
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
 from syncverify.sim.recording.host_reader import HostReader, ThreadReader
@@ -430,9 +431,7 @@ class RankRecorder(Recorder):
         self._storage_of(tensor).record_consumer(stream)
 
     def _storage_of(self, tensor: torch.Tensor) -> Storage:
-        if isinstance(tensor, DTensor):
-            tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
-        return self.storages.of(tensor, self.current_stream())
+        return self.storages.of(local_part(tensor), self.current_stream())
 
     def note_resized(self, storage: torch.UntypedStorage, had_bytes: int) -> None:
         """Note that `resize_` gave memory back, or allocated other memory."""
@@ -451,7 +450,7 @@ class RankRecorder(Recorder):
         if effects is None or operator.overloadpacket is torch.ops.aten.resize_:
             return
         for tensor in tensors_at((*effects.reads, *effects.writes), args, None):
-            local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
+            local = local_part(tensor)
             if local.layout is torch.strided and not has_memory(local):
                 raise RuntimeError(
                     "CUDA error: an illegal memory access was encountered: expected the "

@@ -20,15 +20,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 from unittest.mock import patch
 
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.sim.device import streams
 from syncverify.sim.device.host_reads import HostReads, reading_as, thread_reads
-from syncverify.sim.device.streams import own_streams
+from syncverify.sim.device.streams import RankStreams, own_streams, use_streams
 from syncverify.sim.device.torch_internals import (
     NEW_GROUP,
     RESOLVE_GROUP,
@@ -41,17 +40,19 @@ from syncverify.sim.network.threaded_world import (
     use_world,
 )
 from syncverify.sim.recording.operators import effects_of, tensors_at
-from syncverify.sim.turns import scheduler
 from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.sim.turns.refusals import (
     enter_own_thread,
     is_own_thread,
     refuse_thread,
 )
-from syncverify.sim.turns.scheduler import own_rank
+from syncverify.sim.turns.scheduler import enter_rank, own_rank
 from syncverify.trace.dispatch_modes import HarnessMode, carry_dispatch_modes
 from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_line
+
+# Rank, streams and world of a thread; None for each that the thread lacks.
+_Identity = tuple[int | None, RankStreams | None, object | None]
 
 
 def thread_identity() -> Callable[[], AbstractContextManager[None]]:
@@ -60,39 +61,28 @@ def thread_identity() -> Callable[[], AbstractContextManager[None]]:
     The thread gets the dispatch modes that record, too. On a thread of this rank the context
     changes nothing else.
     """
-    own, with_modes = _identity(), carry_dispatch_modes()
+    own, with_modes = (own_rank(), own_streams(), own_world()), carry_dispatch_modes()
 
     @contextmanager
     def as_rank() -> Iterator[None]:
-        before = _identity()
-        _become(*own)
+        before = _become(own)
         try:
             with with_modes():
                 yield
         finally:
-            _become(*before)
+            _become(before)
 
     return as_rank
 
 
-class _Identity(NamedTuple):
-    """The rank for which a thread acts; None for each part that the thread lacks."""
-
-    rank: int | None
-    streams: streams.RankStreams | None
-    world: object | None
-
-
-def _identity() -> _Identity:
-    return _Identity(scheduler.own_rank(), streams.own_streams(), own_world())
-
-
-def _become(
-    rank: int | None, own: streams.RankStreams | None, world: object | None
-) -> None:
-    scheduler.enter_rank(rank)
-    streams.use_streams(own)
+def _become(identity: _Identity) -> _Identity:
+    """Give the calling thread another identity, and return the one before."""
+    before = own_rank(), own_streams(), own_world()
+    rank, streams, world = identity
+    enter_rank(rank)
+    use_streams(streams)
     use_world(world)
+    return before
 
 
 # Attribute of a thread, or of a future, with its reads of memory of the host.

@@ -30,8 +30,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import torch
-from torch.distributed.tensor import DTensor
 
+from syncverify.sim.device.torch_internals import local_part
 from syncverify.sim.recording.storages import Storage
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import NoLine
@@ -130,8 +130,7 @@ class UnwrittenMemory:
 
 def _sign(tensor: object) -> bool:
     """Fill a tensor with the sign; tell whether that was possible."""
-    if isinstance(tensor, DTensor):
-        tensor = tensor._local_tensor  # noqa: SLF001  # `to_local` is an operator
+    tensor = local_part(tensor)
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _BITS:
         return False
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:

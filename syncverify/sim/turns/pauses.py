@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest.mock import patch
 
+from syncverify.sim.turns.decisions import SECONDS_BETWEEN_POLLS
 from syncverify.sim.turns.scheduler import own_rank, pass_seconds, passed_seconds
 
 _SHORTENED_SECONDS: Final = 1e-5
-_MOST_BETWEEN_POLLS_SECONDS: Final = 0.1
 _CLOCKS: Final = ("monotonic", "perf_counter", "time")
 
 
@@ -25,7 +25,7 @@ def short_pauses() -> Iterator[None]:
     sleep = time.sleep
 
     def pause(seconds: float) -> None:
-        is_short = own_rank() is not None and 0 < seconds <= _MOST_BETWEEN_POLLS_SECONDS
+        is_short = own_rank() is not None and 0 < seconds <= SECONDS_BETWEEN_POLLS
         sleep(_SHORTENED_SECONDS if is_short else seconds)
         if is_short:
             pass_seconds(seconds)
