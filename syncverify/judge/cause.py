@@ -87,28 +87,22 @@ OF_SEVERAL: Final = (
     Mistake(
         "hook_too_early",
         "a hook sends or reads `.grad` before autograd has added to it",
-        (
-            "register the hook with `register_post_accumulate_grad_hook`: a hook of "
-            "`register_hook` or `register_prehook` runs before autograd adds to `.grad`"
-        ),
+        "register the hook with `register_post_accumulate_grad_hook`: a hook of "
+        "`register_hook` or `register_prehook` runs before autograd adds to `.grad`",
         shows=Circumstance.IN_TENSOR_HOOK,
     ),
     Mistake(
         "not_reset",
         "a step was right, and an equal step after it reduced nothing",
-        (
-            "reset counters and flags of a step in wait() or zero_grad(): the first step "
-            "was right, and this one starts with the state that it left"
-        ),
+        "reset counters and flags of a step in wait() or zero_grad(): the first step "
+        "was right, and this one starts with the state that it left",
         shows=Circumstance.AFTER_RIGHT_STEP,
     ),
     Mistake(
         "not_reduced",
         "no collective of that step with other ranks has the gradient",
-        (
-            "launch every bucket, the last one too, over all ranks with replicas, before "
-            "wait() returns"
-        ),
+        "launch every bucket, the last one too, over all ranks with replicas, before "
+        "wait() returns",
     ),
     Mistake(
         "result_dropped",
@@ -119,19 +113,15 @@ OF_SEVERAL: Final = (
     Mistake(
         "rank_contribution_missing",
         "contributions of some ranks are missing",
-        (
-            "reduce every bucket, over every mesh axis on which its parameters are "
-            "Replicate, and wait for it"
-        ),
+        "reduce every bucket, over every mesh axis on which its parameters are "
+        "Replicate, and wait for it",
         is_of_value=True,
     ),
     Mistake(
         "foreign_contribution",
         "ranks that hold other parts of the parameter contribute",
-        (
-            "reduce only over mesh axes on which the parameter is Replicate; ordinary "
-            "tensors stay local"
-        ),
+        "reduce only over mesh axes on which the parameter is Replicate; ordinary "
+        "tensors stay local",
         is_of_value=True,
     ),
     Mistake(
@@ -143,10 +133,8 @@ OF_SEVERAL: Final = (
     Mistake(
         "reduced_twice",
         "a sum over ranks was summed again",
-        (
-            "launch each bucket once per step, over the ranks of each mesh axis or over "
-            "those of all axes at once, and reset its state in zero_grad()"
-        ),
+        "launch each bucket once per step, over the ranks of each mesh axis or over "
+        "those of all axes at once, and reset its state in zero_grad()",
     ),
     Mistake(
         "micro_batch_missing",
@@ -189,10 +177,8 @@ OF_SEVERAL: Final = (
     Mistake(
         "misplaced",
         "the gradient has the values of another parameter's gradient",
-        (
-            "use the same bucket offset where a gradient is written and where it is read, "
-            "and fill buckets in the same order on every rank"
-        ),
+        "use the same bucket offset where a gradient is written and where it is read, "
+        "and fill buckets in the same order on every rank",
         is_of_value=True,
     ),
     Mistake(
@@ -203,10 +189,8 @@ OF_SEVERAL: Final = (
     Mistake(
         "buffer_shared",
         "a bucket is packed into memory that the launch of an earlier bucket still needs",
-        (
-            "make one buffer for each bucket, or copy the sums of the earlier bucket back before "
-            "the next one is packed: a wait alone loses them"
-        ),
+        "make one buffer for each bucket, or copy the sums of the earlier bucket back before "
+        "the next one is packed: a wait alone loses them",
     ),
     Mistake(
         "memory_shared",

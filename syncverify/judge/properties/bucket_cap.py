@@ -67,10 +67,8 @@ BUCKET_FITS_THE_CAP = Property(
         Mistake(
             "over_cap",
             "a bucket is larger than its cap",
-            (
-                "close a bucket before a gradient that would bring it over the cap; count bytes"
-                " of local parts"
-            ),
+            "close a bucket before a gradient that would bring it over the cap; count bytes"
+            " of local parts",
         ),
     ),
 )

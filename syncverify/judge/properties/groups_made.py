@@ -22,10 +22,8 @@ from syncverify.trace.run import Run
 GROUPS_DIFFER = Mistake(
     "groups_differ",
     "ranks make different groups, or make them in different orders",
-    (
-        "let each rank call new_group() for each group, its own or not, in the same order; or "
-        "pass use_local_synchronization=True, with which the members alone call it"
-    ),
+    "let each rank call new_group() for each group, its own or not, in the same order; or "
+    "pass use_local_synchronization=True, with which the members alone call it",
 )
 _RULE = "torch names a group by the number of the call, so every rank makes each group"
 

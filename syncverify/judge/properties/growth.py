@@ -65,10 +65,8 @@ MEMORY_DOES_NOT_PILE_UP = Property(
         Mistake(
             "piles_up",
             "objects of earlier steps are still held",
-            (
-                "drop handles, copies and records of a step in wait() or zero_grad(), and make "
-                "process groups once, in bind()"
-            ),
+            "drop handles, copies and records of a step in wait() or zero_grad(), and make "
+            "process groups once, in bind()",
         ),
     ),
 )

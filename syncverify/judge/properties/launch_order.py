@@ -75,10 +75,8 @@ LAUNCH_ORDER_AGREES = Property(
         Mistake(
             "opposing_messages",
             "two ranks send to each other before either receives",
-            (
-                "issue crossing messages with batch_isend_irecv, or receive first on one of the"
-                " two ranks"
-            ),
+            "issue crossing messages with batch_isend_irecv, or receive first on one of the"
+            " two ranks",
         ),
     ),
 )

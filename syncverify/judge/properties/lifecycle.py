@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Evidence, ended
-from syncverify.judge.properties.bucket_orders import refused_order
 from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
     after_like_step,
+    skips,
 )
+from syncverify.judge.properties.copied_buckets import refused_order
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
 from syncverify.judge.signs import Clues, Raised, Sign
@@ -66,10 +66,8 @@ EVERY_RANK_FINISHES = Property(
         Mistake(
             "raised",
             "the subject raised on a program that its contract covers",
-            (
-                "the training program is legal: pass this line the right value, or make it "
-                "accept this value"
-            ),
+            "the training program is legal: pass this line the right value, or make it "
+            "accept this value",
         ),
         Mistake(
             "process_died",
@@ -79,10 +77,8 @@ EVERY_RANK_FINISHES = Property(
         Mistake(
             "unclear_error",
             "an error names neither the mistake nor its repair",
-            (
-                "raise an error that names the caller's mistake and its repair; a bare Python "
-                "error, such as a KeyError, names neither"
-            ),
+            "raise an error that names the caller's mistake and its repair; a bare Python "
+            "error, such as a KeyError, names neither",
         ),
     ),
 )

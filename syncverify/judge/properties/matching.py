@@ -10,10 +10,10 @@ from functools import partial
 
 from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Disagreement, Event, ended
+from syncverify.judge.properties.circumstances import skips
 from syncverify.judge.properties.disagreements import why
 from syncverify.judge.properties.groups_made import GROUPS_DIFFER, groups_that_differ
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.signs import Circumstance
@@ -75,11 +75,9 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
         Mistake(
             "collective_mismatch",
             "ranks call one collective with different arguments",
-            (
-                "issue the same collectives, with the same sizes and in the same order, on every "
-                "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
-                "hash"
-            ),
+            "issue the same collectives, with the same sizes and in the same order, on every "
+            "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
+            "hash",
             shows=Circumstance.OTHER_CONTENTS,
         ),
         Mistake(
@@ -90,28 +88,22 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
         Mistake(
             "groups_mixed",
             "one bucket has gradients that belong to several groups of ranks",
-            (
-                "keep gradients in one bucket only if they are reduced over the same ranks: "
-                "make the group a part of the key of buckets"
-            ),
+            "keep gradients in one bucket only if they are reduced over the same ranks: "
+            "make the group a part of the key of buckets",
             shows=Circumstance.OTHER_CONTENTS,
         ),
         Mistake(
             "buckets_differ",
             "ranks divide the same parameters into different buckets",
-            (
-                "fill buckets in the same order and to the same sizes on all ranks: not in the "
-                "order of a set, of id() or of a hash, and not by bytes that only one rank has"
-            ),
+            "fill buckets in the same order and to the same sizes on all ranks: not in the "
+            "order of a set, of id() or of a hash, and not by bytes that only one rank has",
             shows=Circumstance.OTHER_CONTENTS,
         ),
         Mistake(
             "bucket_mismatch",
             "one place of a bucket holds different parameters on two ranks",
-            (
-                "put the same parameters into the n-th bucket on every rank, used or not: not "
-                "in the order of a set, of id() or of a hash"
-            ),
+            "put the same parameters into the n-th bucket on every rank, used or not: not "
+            "in the order of a set, of id() or of a hash",
             shows=Circumstance.OTHER_CONTENTS,
         ),
     ),

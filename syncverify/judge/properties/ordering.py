@@ -24,14 +24,14 @@ from syncverify.judge.evidence import Disordered
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
-from syncverify.judge.properties.judgement import Judgement, early_launches
-from syncverify.judge.properties.ordering_words import evidence, summary
-from syncverify.judge.properties.property import Property
-from syncverify.judge.properties.shared_buffers import (
+from syncverify.judge.properties.copied_buckets import (
     BUFFER_SHARED,
     Refill,
     refill_in_flight,
 )
+from syncverify.judge.properties.judgement import Judgement, early_launches
+from syncverify.judge.properties.ordering_words import evidence, summary
+from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import (
     Early,
     Incomplete,

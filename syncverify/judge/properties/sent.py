@@ -17,7 +17,7 @@ from itertools import chain, combinations
 
 import torch
 
-from syncverify.judge.overflow import same_values
+from syncverify.judge.decoding import same_values
 from syncverify.judge.reference import GradientSlice, Reference
 from syncverify.judge.traced import launches_of
 from syncverify.playing.program.model import start_value

@@ -8,7 +8,7 @@ from dataclasses import replace
 from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Event, Left, Mistimed, ended
-from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.expected_gradient import local_gradient
 from syncverify.judge.properties.bound_replicas import left_unequal
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
@@ -100,18 +100,14 @@ UNBIND_RESTORES_PARAMETERS = Property(
         Mistake(
             "generator_seeded",
             "the subject seeded a global generator of random numbers",
-            (
-                "draw from your own `torch.Generator` or `random.Random`; do not seed a global "
-                "generator"
-            ),
+            "draw from your own `torch.Generator` or `random.Random`; do not seed a global "
+            "generator",
         ),
         Mistake(
             "generator_rewound",
             "the subject set a global generator back to an earlier state",
-            (
-                "save and restore the state in the same call, as `torch.random.fork_rng()` "
-                "does; do not restore one from bind()"
-            ),
+            "save and restore the state in the same call, as `torch.random.fork_rng()` "
+            "does; do not restore one from bind()",
         ),
         Mistake(
             "collective_after_unbind",
@@ -224,15 +220,7 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Violation]:
     if observation is None:
         return
     for spec in judgement.scenario.trainable:
-        expected = ExpectedGradient(
-            reference=judgement.reference,
-            spec=spec,
-            rank=rank,
-            step=step,
-            count=1,
-            ranks=(rank,),
-            divisor=1,
-        )
+        expected = local_gradient(judgement.reference, spec, rank, step, count=1)
         cause = explain(expected, observation.gradients[spec.name])
         if cause is not None:
             summary = (
