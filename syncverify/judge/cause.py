@@ -11,32 +11,25 @@ from syncverify.trace.source_lines import Origin
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A cause that violations may have: its short name, and the words that explain it.
+    """A cause that violations may have: its short name, and the words that explain it."""
 
-    Attributes:
-        name: Short name, stable across scenarios.
-        meaning: The mistake, in one sentence.
-        hint: The repair to try first.
-        hint_of_means: The repair under a contract of means; "" if it is the same.
-        hint_of_factors: The repair under a contract with a divide factor; "" if it is the same.
-        is_vague: Whether it tells the place or the count of an error, but not its reason.
-            Another scenario, often a smaller one, may show a better cause of the same defect.
-        is_of_value: Whether the value of a gradient tells it. Several mistakes may lead to one
-            value; where the trace of the run leaves only one, that one is certain.
-        shows: Circumstance of the findings that it explains; see Note [When it is wrong]. None
-            for none.
-        leads_to: Causes of the same property that the same defect has then as well.
-    """
-
-    name: str
-    meaning: str
-    hint: str
+    name: str  # stable across scenarios
+    meaning: str  # the mistake, in one sentence
+    hint: str  # the repair to try first
     _: KW_ONLY
-    hint_of_means: str = ""
-    hint_of_factors: str = ""
+    hint_of_means: str = ""  # under a contract of means; "" if it is the same
+    hint_of_factors: str = (
+        ""  # under a contract with a divide factor; "" if it is the same
+    )
+    # It tells the place or the count of an error, but not its reason. Another scenario, often a
+    # smaller one, may show a better cause of the same defect.
     is_vague: bool = False
+    # The value of a gradient tells it. Several mistakes may lead to one value; where the trace of
+    # the run leaves only one, that one is certain.
     is_of_value: bool = False
+    # Of the findings that it explains; see Note [When it is wrong].
     shows: Circumstance | None = None
+    # Causes of the same property that the same defect has then as well.
     leads_to: tuple[str, ...] = ()
 
 
@@ -244,15 +237,9 @@ def is_exception(cause: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The cause of a wrong gradient.
+    """The cause of a wrong gradient."""
 
-    Attributes:
-        kind: Short name, stable across scenarios.
-        text: A sentence that names ranks, micro-batches, steps, parameters.
-        lines: Lines that the text names.
-    """
-
-    kind: str
-    text: str
+    kind: str  # stable across scenarios
+    text: str  # a sentence that names ranks, micro-batches, steps, parameters
     is_certain: bool = True
-    lines: tuple[Origin, ...] = ()
+    lines: tuple[Origin, ...] = ()  # that the text names

@@ -57,21 +57,13 @@ _Launches = Sequence[CollectiveLaunch]
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A remark, one for all ranks and times of its lines.
+    """A remark, one for all ranks and times of its lines."""
 
-    Attributes:
-        operation: The action of the lines: a collective, `message` or `clock`.
-        ranks: Global ranks of the action; of two that meet, the order is that of the lines.
-        lines: Lines that the sentence names.
-        sentence: What the program does, and what may come of that.
-        is_swap: Whether two ranks exchange their values in this order of the ranks.
-    """
-
-    operation: str
-    ranks: tuple[int, ...]
-    lines: tuple[Origin, ...]
+    operation: str  # a collective, `message` or `clock`
+    ranks: tuple[int, ...]  # of two that meet, in the order of the lines
+    lines: tuple[Origin, ...]  # that the sentence names
     sentence: str
-    is_swap: bool = False
+    is_swap: bool = False  # two ranks exchange their values in this order of the ranks
 
     @override
     def __str__(self) -> str:

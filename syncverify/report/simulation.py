@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.cause import is_exception
-from syncverify.judge.properties.any_program import STATEMENTS
+from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
 from syncverify.judge.remarks import Remark
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted
@@ -88,7 +88,7 @@ def harm_lines(found: FoundInProgram) -> Iterator[str]:
 def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
     violation, shown = found.violation, set[CodeLine]()
     yield f"{title}: {violation.property} ({violation.cause})"
-    yield f"  {STATEMENTS[violation.property]}"
+    yield f"  {STATEMENTS_IN_ANY_PROGRAM[violation.property]}"
     yield ""
     yield f"  {violation.summary}"
     for heading, events in titled_events(violation.evidence):
@@ -205,7 +205,7 @@ def violation_values(simulation: Simulation, found: FoundInProgram) -> dict[str,
     return {
         "property": violation.property,
         "cause": violation.cause,
-        "statement": STATEMENTS[violation.property],
+        "statement": STATEMENTS_IN_ANY_PROGRAM[violation.property],
         "summary": violation.summary,
         "diagnosis": violation_text(simulation, found),
         "replay": line_of(simulation, found),

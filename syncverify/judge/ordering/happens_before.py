@@ -111,17 +111,11 @@ def _go_round(waiting: dict[int, Iterator[CollectiveClock]]) -> None:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A collective that was launched; on gloo, one that the host has not waited for.
+    """A collective that was launched; on gloo, one that the host has not waited for."""
 
-    Attributes:
-        collective: Clock of the collective; None on a rank that receives nothing.
-        lane: Lane of the collective.
-        count: Count of the lane at the launch.
-    """
-
-    collective: CollectiveClock | None
+    collective: CollectiveClock | None  # None on a rank that receives nothing
     lane: Lane
-    count: int
+    count: int  # of the lane at the launch
 
 
 @dataclass(slots=True)

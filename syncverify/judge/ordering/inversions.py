@@ -27,18 +27,13 @@ from syncverify.trace.run import Traces
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """An order in which some work of a rank runs late.
-
-    Attributes:
-        late: Positions in the trace: work that starts late.
-        late_results: Positions: work that starts in time and writes its results late.
-        until: Position before which all other work runs first.
-    """
+    """An order in which some work of a rank runs late."""
 
     rank: int
-    late: frozenset[int]
+    late: frozenset[int]  # positions in the trace: work that starts late
+    # Positions: work that starts in time and writes its results late.
     late_results: frozenset[int]
-    until: int
+    until: int  # position before which all other work runs first
     overwritten: int | None = None
 
 

@@ -52,41 +52,24 @@ _USES = (Access, CollectiveLaunch)  # `isinstance` is much slower on their union
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Race:
-    """Two uses of common bytes that nothing orders; one of them writes.
-
-    Attributes:
-        rank: Rank of both uses.
-        first_index: Position of the first use in the trace of the rank.
-        second_index: Position of the second use in the trace of the rank.
-        first: The use that was queued first.
-        second: The use that was queued second.
-        region: The common bytes; of strided regions, the range in which they meet.
-    """
+    """Two uses of common bytes that nothing orders; one of them writes."""
 
     rank: int
-    first_index: int
-    second_index: int
-    first: MemoryUse
+    first_index: int  # position in the trace of the rank
+    second_index: int  # position in the trace of the rank
+    first: MemoryUse  # queued first
     second: MemoryUse
-    region: MemoryRegion
+    region: MemoryRegion  # the common bytes; of strided regions, the range in which they meet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlyFree:
-    """Memory that may be given out again while a stream still uses it.
-
-    Attributes:
-        rank: Rank of the memory.
-        use_index: Position of the use in the trace of the rank.
-        free_index: Position of the free in the trace of the rank.
-        use: The last use on the stream.
-        freed: The free.
-    """
+    """Memory that may be given out again while a stream still uses it."""
 
     rank: int
-    use_index: int
-    free_index: int
-    use: MemoryUse
+    use_index: int  # position in the trace of the rank
+    free_index: int  # position in the trace of the rank
+    use: MemoryUse  # the last use on the stream
     freed: StorageFreed
 
 

@@ -51,17 +51,11 @@ _MAX_EDGES = 4
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Edges that remove races and early frees, as judging the trace again has shown.
-
-    Attributes:
-        edges: Edges to insert.
-        num_removed: Number of races and early frees that the edges remove.
-        left: Those that remain.
-    """
+    """Edges that remove races and early frees, as judging the trace again has shown."""
 
     edges: tuple[Edge, ...]
-    num_removed: int
-    left: tuple[Unordered, ...]
+    num_removed: int  # races and early frees that the edges remove
+    left: tuple[Unordered, ...]  # those that remain
 
     @override
     def __str__(self) -> str:

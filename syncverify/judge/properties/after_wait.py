@@ -92,18 +92,16 @@ def wrong_owners(judgement: Judgement) -> Iterator[Violation]:
 
 @dataclass(slots=True)
 class _Replicas:
-    """One parameter on the ranks that hold the same part of it.
-
-    Attributes:
-        seen: Gradients after `wait()`, by step and rank.
-        right: Ranks with the right gradient, by step.
-        owners: Ranks that are judged; empty if all ranks said that they own nothing.
-    """
+    """One parameter on the ranks that hold the same part of it."""
 
     parameter: str
     ranks: tuple[int, ...]
-    seen: dict[int, dict[int, AfterWait]] = field(default_factory=dict)
+    seen: dict[int, dict[int, AfterWait]] = field(
+        default_factory=dict
+    )  # by step and rank
+    # Ranks with the right gradient, by step.
     right: dict[int, set[int]] = field(default_factory=dict)
+    # The ranks that are judged; empty if all ranks said that they own nothing.
     owners: frozenset[int] = frozenset()
 
     def judged(self) -> Iterator[AfterWait]:

@@ -108,13 +108,7 @@ def _mixed_up(
 
 
 def _circumstances(judgement: Judgement, step: int, first_wrong: int) -> Signs:
-    """Return the signs of a finding in a step.
-
-    Args:
-        judgement: The run.
-        step: Step of the finding.
-        first_wrong: First step of the run with a finding of the same property.
-    """
+    """Return the signs of a finding in a step; `first_wrong` has the property's first finding."""
     signs = after_earlier_steps(judgement.scenario, step, first_wrong)
     is_in_hook = any(
         launch.in_tensor_hook and launch.moment.step == step
@@ -215,12 +209,7 @@ def other_signs(
 ) -> Signs:
     """Return the signs of which each would explain a wrong gradient.
 
-    Args:
-        judgement: The run.
-        expected: The right gradient.
-        observed: The wrong gradient; shape of the local part, or None for no gradient.
-        cause: Its cause.
-        is_proven: Whether the trace leaves no other cause.
+    `is_proven` says that the trace leaves no cause but the given one.
     """
     lines = _lines_behind(judgement, expected, cause)
     if len(expected.ranks) == 1 and observed is not None and not observed.any():

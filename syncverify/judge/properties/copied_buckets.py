@@ -53,15 +53,10 @@ _OF_WRONG_PLACES: Final = {"misplaced", *VAGUE_CAUSES}
 
 
 class _Packed(NamedTuple):
-    """A bucket of copies.
+    """A bucket of copies."""
 
-    Attributes:
-        starts: First element of each gradient in the bucket, in order.
-        line: Line that copies the last gradient into it; UNKNOWN where work is not recorded.
-    """
-
-    starts: Mapping[str, int]
-    line: Origin
+    starts: Mapping[str, int]  # first element of each gradient in the bucket, in order
+    line: Origin  # that copies the last gradient into it; UNKNOWN where work is not recorded
 
     def words(self) -> str:
         """Return its order, and the line."""
@@ -193,17 +188,11 @@ def _own_work(records: Iterable[TraceRecord]) -> Iterator[Access]:
 
 
 class Refill(NamedTuple):
-    """A bucket that is packed into the memory of an earlier one.
+    """A bucket that is packed into the memory of an earlier one."""
 
-    Attributes:
-        launch: Launch of the earlier bucket.
-        write: Work that writes into its memory.
-        names: Names of the parameters of the later bucket.
-    """
-
-    launch: CollectiveLaunch
-    write: Access
-    names: tuple[str, ...]
+    launch: CollectiveLaunch  # of the earlier bucket
+    write: Access  # into its memory
+    names: tuple[str, ...]  # of the parameters of the later bucket
 
     @property
     def lines(self) -> tuple[Origin, ...]:

@@ -26,17 +26,12 @@ from syncverify.trace.run import Observation, RankRun
 
 @dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
 class GradientFacts:
-    """A wrong gradient, and what its rank did until it was read.
-
-    Attributes:
-        observed: The wrong gradient; shape of the local part.
-        kind: Kind of the cause that the value tells.
-    """
+    """A wrong gradient, and what its rank did until it was read."""
 
     expected: ExpectedGradient
     observation: Observation
-    observed: torch.Tensor
-    kind: str
+    observed: torch.Tensor  # the wrong gradient; shape of the local part
+    kind: str  # of the cause that the value tells
     rank_run: RankRun
 
     @property

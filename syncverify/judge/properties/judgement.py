@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -10,7 +12,6 @@ from itertools import chain
 from typing_extensions import override
 
 from syncverify.judge.reference import Reference
-from syncverify.judge.signs import Clues
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
@@ -115,15 +116,23 @@ def early_launches(judgement: Judgement, rank: int) -> Iterator[CollectiveLaunch
             yield launch
 
 
-def merge(name: str, findings: Iterable[Violation]) -> list[Violation]:
-    """Return one violation per cause for the findings of one property.
+def _cause(found: Violation) -> object:
+    return found.cause
 
-    The first finding of a cause gives summary and evidence; the others add their ranks
+
+def merge(
+    name: str,
+    findings: Iterable[Violation],
+    key: Callable[[Violation], object] = _cause,
+) -> list[Violation]:
+    """Return one violation per cause, or per another key, for the findings of one property.
+
+    The first finding of a key gives summary and evidence; the others add their ranks
     and parameters.
     """
-    by_cause: dict[str, list[Violation]] = {}
+    by_key = dict[object, list[Violation]]()
     for each in findings:
-        by_cause.setdefault(each.cause, []).append(each)
+        by_key.setdefault(key(each), []).append(each)
     return [
         replace(
             found[0],
@@ -132,10 +141,7 @@ def merge(name: str, findings: Iterable[Violation]) -> list[Violation]:
             parameters=tuple(
                 dict.fromkeys(p for each in found for p in each.parameters)
             ),
-            clues=Clues(
-                frozenset().union(*(each.clues.shows for each in found)),
-                frozenset().union(*(each.clues.explained_by for each in found)),
-            ),
+            clues=functools.reduce(operator.or_, (each.clues for each in found)),
         )
-        for found in by_cause.values()
+        for found in by_key.values()
     ]

@@ -61,6 +61,7 @@ def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
 
 LAUNCH_ORDER_AGREES = Property(
     launch_order_agrees,
+    in_any_program=launch_order_agrees,
     order=40,
     applies=ranks_meet_twice,
     example="mesh axes taken in turns that depend on the rank",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Evidence, ended
@@ -14,13 +15,16 @@ from syncverify.judge.properties.circumstances import (
 )
 from syncverify.judge.properties.copied_buckets import refused_order
 from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.properties.matching import groups_that_differ
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
 from syncverify.judge.signs import Clues, Raised, Sign
+from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.run import Fault, FaultKind, Run
 
 _TOO_EARLY = "hook_too_early"
+_STALLS: Final[Collection[FaultKind]] = ("deadlock", "never_returns", "step_bound")
 
 
 def zeroed(judgement: Judgement) -> bool:
@@ -55,8 +59,14 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
             yield replace(found, cause="unclear_error", summary=summary)
 
 
+def _ends_in_any_program(traced: Traced) -> Iterator[Violation]:
+    """No rank ends early, by an error or by an exit with a code."""
+    return early_end(traced.run, {"raised", "process_died"})
+
+
 EVERY_RANK_FINISHES = Property(
     every_rank_finishes,
+    in_any_program=_ends_in_any_program,
     order=10,
     applies=to_every_run,
     example="an error on a legal program",
@@ -94,12 +104,19 @@ def every_wait_completes(judgement: Judgement) -> Iterator[Violation]:
     a wait for work that is never done. Does not promise an end within a time: a slow rank
     that makes progress is fine.
     """
-    for found in _fault(judgement, {"deadlock", "never_returns", "step_bound"}):
+    for found in _fault(judgement, _STALLS):
         yield replace(found, clues=replace(found.clues, shows=skips(judgement)))
+
+
+def _waits_in_any_program(traced: Traced) -> Iterable[Violation]:
+    if any(groups_that_differ(traced.run)):
+        return ()  # ranks that name one group in two ways do not meet
+    return early_end(traced.run, _STALLS)
 
 
 EVERY_WAIT_COMPLETES = Property(
     every_wait_completes,
+    in_any_program=_waits_in_any_program,
     order=20,
     applies=to_every_run,
     example="a rank that skips a collective; a wait that nothing ends",
