@@ -27,7 +27,7 @@ class Mistake:
     # The value of a gradient tells it. Several mistakes may lead to one value; where the trace of
     # the run leaves only one, that one is certain.
     is_of_value: bool = False
-    # Of the findings that it explains; see Note [When it is wrong].
+    # Circumstance of the findings that it explains; see Note [When it is wrong].
     shows: Circumstance | None = None
     # Causes of the same property that the same defect has then as well.
     leads_to: tuple[str, ...] = ()
@@ -242,4 +242,4 @@ class Cause:
     kind: str  # stable across scenarios
     text: str  # a sentence that names ranks, micro-batches, steps, parameters
     is_certain: bool = True
-    lines: tuple[Origin, ...] = ()  # that the text names
+    lines: tuple[Origin, ...] = ()  # named by the text

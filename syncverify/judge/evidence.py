@@ -48,7 +48,7 @@ class Evidence:
     is_proven: bool = True  # the trace leaves no other cause
     is_certain: bool = True
     readings: tuple[str, ...] = ()  # other mistakes that give the same value
-    # In the order of a report; one without words is that of the summary.
+    # Events in the order of a report; one without words is that of the summary.
     events: tuple[Event, ...] = ()
     # Lines that the summary or an explanation names, beside those of events.
     named: tuple[Origin, ...] = ()
@@ -133,7 +133,7 @@ class Disordered(Evidence):
     memory: str
     remedy: str | None  # None where waits would order the two the wrong way
     streams: tuple[str, ...]  # where each one is made
-    waits: tuple[str, ...]  # that were made in between
+    waits: tuple[str, ...]  # made in between
     unordered: Unordered = field(repr=False, compare=False)
 
 

@@ -61,7 +61,7 @@ class Remark:
 
     operation: str  # a collective, `message` or `clock`
     ranks: tuple[int, ...]  # of two that meet, in the order of the lines
-    lines: tuple[Origin, ...]  # that the sentence names
+    lines: tuple[Origin, ...]  # named by the sentence
     sentence: str
     is_swap: bool = False  # two ranks exchange their values in this order of the ranks
 

@@ -122,15 +122,11 @@ Signs = frozenset[Sign]
 
 @dataclass(frozen=True, slots=True)
 class Clues:
-    """The signs of a violation; see Note [One defect or two].
-
-    Attributes:
-        shows: Signs that the violation shows.
-        explained_by: For each finding, the signs of which each would explain the finding too,
-            if another violation shows it; an empty set where the finding is a mistake apart.
-    """
+    """The signs of a violation; see Note [One defect or two]."""
 
     shows: Signs = frozenset()
+    # For each finding, the signs of which each would explain the finding too, if another violation
+    # shows it; an empty set where the finding is a mistake apart.
     explained_by: frozenset[Signs] = frozenset()
 
     @classmethod

@@ -21,16 +21,12 @@ def join(clock: Clock, other: Clock) -> None:
 
 @dataclass(slots=True, eq=False)
 class CollectiveClock:
-    """Clock of one collective: it ends on a rank after those that send to this rank started it.
+    """Clock of one collective: it ends on a rank after those that send to this rank started it."""
 
-    Attributes:
-        num_absent: Ranks that have not started the collective yet. A rank whose trace ends
-            before the launch does not count, for nothing is known about it.
-        starts: Join of the clocks with which the ranks started it: of all ranks, or of the one
-            that sends.
-    """
-
+    # Ranks that have not started the collective yet. A rank whose trace ends before the launch
+    # does not count, for nothing is known about it.
     num_absent: int = 0
+    # Join of the clocks with which the ranks started it: of all ranks, or of the one that sends.
     starts: Clock = field(default_factory=dict)
 
     def arrive(self, start: Clock, *, sends: bool = True) -> None:
@@ -48,7 +44,7 @@ class Lane:
     rank: int
     name: str  # of the stream
     clock: Clock  # of the next entry
-    # That the next entry waits for, not joined into the clock yet.
+    # Collectives that the next entry waits for and that are not joined into the clock yet.
     collectives: list[CollectiveClock] = field(default_factory=list)
     num_host_waits: int = 0  # waits and operators of the host that the clock contains
 

@@ -96,7 +96,7 @@ class _Measure(Observer):
     hosts: dict[int, Clock] = field(
         default_factory=dict
     )  # clock of the last host wait, by rank
-    # By number of their storage, by rank.
+    # Held blocks by number of their storage, by rank.
     blocks: dict[int, dict[int, _Block]] = field(default_factory=dict)
 
     @override

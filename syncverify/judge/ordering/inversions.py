@@ -95,16 +95,11 @@ def ordered_after(
 
 @dataclass(slots=True)
 class After(Observer):
-    """An observer that notes the work that is ordered after one record.
-
-    Attributes:
-        first: Position of the record.
-        end: Position at which the host has waited for the record; from there on it cannot
-            be late.
-    """
+    """An observer that notes the work that is ordered after one record."""
 
     rank: int
-    first: int
+    first: int  # position of the record
+    # Position at which the host has waited for the record; from there on it cannot be late.
     end: float = math.inf
     _lane: int = -1
     _count: float = math.inf  # until the walk reaches the record: no clock contains it

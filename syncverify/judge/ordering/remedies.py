@@ -73,18 +73,13 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """One missing order, with all races and early frees that it causes.
+    """One missing order, with all races and early frees that it causes."""
 
-    Attributes:
-        found: The race or early free that shows the disorder, then all others that the same
-            remedy removes; without a remedy, all that are left.
-        remedy: The remedy; None where no few edges order the work.
-        semantics: Rules under which the order is missing.
-    """
-
+    # The race or early free that shows the disorder, then all others that the same remedy removes;
+    # without a remedy, all that are left.
     found: tuple[Unordered, ...]
-    remedy: Remedy | None
-    semantics: Semantics
+    remedy: Remedy | None  # None where no few edges order the work
+    semantics: Semantics  # under which the order is missing
 
 
 def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]:

@@ -56,7 +56,7 @@ class _Packed(NamedTuple):
     """A bucket of copies."""
 
     starts: Mapping[str, int]  # first element of each gradient in the bucket, in order
-    line: Origin  # that copies the last gradient into it; UNKNOWN where work is not recorded
+    line: Origin  # copies the last gradient into it; UNKNOWN where work is not recorded
 
     def words(self) -> str:
         """Return its order, and the line."""

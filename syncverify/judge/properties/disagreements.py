@@ -191,8 +191,8 @@ class Odd(NamedTuple):
     """A rank that leaves the order of its peers."""
 
     rank: int
-    skipped: CollectiveLaunch | None  # of a peer, that the rank may have skipped
-    extra: CollectiveLaunch | None  # of the rank, that may be one too many
+    skipped: CollectiveLaunch | None  # a peer's, which the rank may have skipped
+    extra: CollectiveLaunch | None  # own one that may be one too many
 
 
 def odd_rank(launches: Launches, rows: Rows) -> Odd | None:
