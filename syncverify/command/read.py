@@ -8,7 +8,7 @@ from pathlib import Path
 from syncverify.command.process_exit import VIOLATION, tell_end
 from syncverify.judge.dumps.judging import JobVerdict, judge_dumps
 from syncverify.judge.dumps.reading import Dump, read_dumps
-from syncverify.judge.properties.any_program import STATEMENTS
+from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, first_of, noun_of
 from syncverify.report.annotations import annotation_of_job, say_annotations
@@ -54,7 +54,7 @@ def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
 
 def _described(violation: Violation) -> Iterator[str]:
     yield f"VIOLATION: {violation.property} ({violation.cause})"
-    yield f"  {STATEMENTS[violation.property]}"
+    yield f"  {STATEMENTS_IN_ANY_PROGRAM[violation.property]}"
     yield ""
     yield f"  {violation.summary}"
     for event in violation.evidence.events:

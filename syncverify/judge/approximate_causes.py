@@ -1,20 +1,52 @@
-"""Causes of a wrong gradient that equals no known mistake: a factor, rounding, a part, counts."""
+"""Causes of a wrong gradient that equals no known mistake: a factor, rounding, a part, counts.
+
+Note [Which rounding is a sum's]
+    Any small error is within the bound of some sum in some dtype. So sums are computed:
+
+    - The micro-batches of a rank are added up exactly or in the narrow dtype, in their order.
+    - The ranks are added up exactly or in the narrow dtype, all at once or over two axes in turn,
+      in several orders. Each element has an order of its own, since a ring sums each part in
+      another order.
+    - Sums of some ranks wait in the narrow dtype for those of the next micro-batch.
+    - A mean divides before or after.
+
+    An error is called rounding if such a sum has it.
+
+Note [Elements found elsewhere]
+    Gradients of a rank often lie in one buffer. A wrong offset puts elements of one parameter,
+    or of another part of the same one, into a gradient, and Inf where none belongs. So elements
+    that are wrong are looked up among all right elements of the rank. One number may be found
+    there by chance: with k numbers to find, and n different fractions in a dtype, each lookup
+    succeeds by chance with at most k/n. The chance that all do has to be small. Inf and NaN
+    prove nothing, for an overflow may spread. Elements of the same gradient in another order
+    are no wrong offset: those are strides.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from typing import Final
 
 import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.narrow_sums import is_narrow_sum
+from syncverify.judge.reference import RightElement
+from syncverify.scenario.layout import ranks_along, reduce_axes
 
 _POWERS = [Fraction(2) ** power for power in (-1, 1, -2, 2, -3, 3, -4, 4)]
 _NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _BITS_OF_FLOAT64 = 53
+_MAX_PERMUTED = 4  # of more ranks only rings are tried, not all orders
+_MAX_CHANCE: Final = 0.001  # of elements that are found elsewhere
+# One number after the other is looked up: more take minutes.
+_MAX_NUMEL: Final = 2**17
+_NAN: Final = "nan"  # which equals itself
+_Round = Callable[[torch.Tensor], torch.Tensor]
 
 
 def likeliest(expected: ExpectedGradient, observed: torch.Tensor) -> Cause:
@@ -72,7 +104,7 @@ def _rounded(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | None
         if info.eps > own.eps
         and error <= num_terms * info.eps / 2
         and not is_wrong[_is_exact_in(expected, info)].any()
-        and is_narrow_sum(expected, observed, getattr(torch, info.dtype))
+        and _is_narrow_sum(expected, observed, getattr(torch, info.dtype))
     ]
     if not names:
         return None
@@ -137,3 +169,221 @@ def _miscounted(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | N
         if int(count) != (owed := int(rank in expected.ranks))
     ]
     return Cause("miscounted", "; ".join(wrong))
+
+
+def _is_narrow_sum(
+    expected: ExpectedGradient, observed: torch.Tensor, dtype: torch.dtype
+) -> bool:
+    """Return whether some way to sum and divide in a dtype gives a value, given in float64.
+
+    See Note [Which rounding is a sum's].
+    """
+    narrow = functools.partial(_narrow, dtype)
+    own: torch.dtype = getattr(torch, expected.spec.effective_grad_dtype)
+    for values in _sums(expected, narrow):
+        for divided in _divided(values, expected.divisor, narrow):
+            same = [(each.to(own).double() == observed) for each in divided]
+            if torch.stack(same).any(dim=0).all():
+                return True
+    return False
+
+
+def _narrow(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:
+    return value.to(dtype).double()
+
+
+def divided_each_time(
+    expected: ExpectedGradient, by: int, dtype: torch.dtype, *, with_last: bool
+) -> Iterator[list[torch.Tensor]]:
+    """Yield sums in a dtype, of which each micro-batch divides all that has accumulated.
+
+    Each list has the orders of one way to sum over the ranks. With `with_last`, a micro-batch is
+    added before the division, and else after it.
+    """
+    narrow = functools.partial(_narrow, dtype)
+
+    def accumulated(local: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        if with_last:
+            return narrow(narrow(local + more) / by)
+        return narrow(narrow(local / by) + more)
+
+    local = dict[int, torch.Tensor]()
+    for rank in expected.ranks:
+        parts = [expected.part(rank, [m]) for m in range(expected.count)]
+        local[rank] = functools.reduce(accumulated, parts, torch.zeros_like(parts[0]))
+    yield from _over_ranks(expected, local, narrow)
+
+
+def _sums(expected: ExpectedGradient, narrow: _Round) -> Iterator[list[torch.Tensor]]:
+    """Yield sums over micro-batches and ranks; each list has the orders of one way to sum."""
+    yield from _deferred(expected, narrow)
+    by, exact, rounded = expected.divisor, {}, {}
+    for rank in expected.ranks:
+        parts = [expected.part(rank, [m]) for m in range(expected.count)]
+        exact[rank] = torch.stack(parts).sum(dim=0)
+        rounded[rank] = _summed(map(narrow, parts), narrow)
+    for local in (exact, rounded):
+        yield from _over_ranks(expected, local, narrow)
+        if by > 1:
+            factor = _reciprocal(by, narrow)
+            for early in (
+                {rank: narrow(value / by) for rank, value in local.items()},
+                {rank: value * factor for rank, value in local.items()},
+            ):
+                for sums in _over_ranks(expected, early, narrow):
+                    # Undo the division: `_divided` divides again where it was not early.
+                    yield [each * by for each in sums]
+
+
+def _summed(values: Iterable[torch.Tensor], narrow: _Round) -> torch.Tensor:
+    """Add up values in their order, and round each sum."""
+    return functools.reduce(lambda one, other: narrow(one + other), values)
+
+
+def _reciprocal(by: int, narrow: _Round) -> torch.Tensor:
+    return narrow(torch.tensor(1 / by, dtype=torch.float64))
+
+
+def _deferred(
+    expected: ExpectedGradient, narrow: _Round
+) -> Iterator[list[torch.Tensor]]:
+    """Yield sums over groups of ranks that wait in the dtype for those of later micro-batches."""
+    if expected.count == 1:
+        return
+    for groups in _groupings(expected.ranks):
+        waiting = [
+            _summed(
+                [narrow(expected.total(group, [m])) for m in range(expected.count)],
+                narrow,
+            )
+            for group in groups
+        ]
+        yield [torch.stack(waiting).sum(dim=0)]
+        yield [*_orders(waiting, narrow)]
+
+
+def _groupings(ranks: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
+    """Yield groups of neighbors, and of ranks at equal distances, that are equally large."""
+    count = len(ranks)
+    for size in (n for n in range(1, count + 1) if count % n == 0):
+        yield [ranks[first : first + size] for first in range(0, count, size)]
+        yield [ranks[first :: count // size] for first in range(count // size)]
+
+
+def _divided(
+    sums: list[torch.Tensor], by: int, narrow: _Round
+) -> Iterator[list[torch.Tensor]]:
+    yield [value / by for value in sums]
+    if by > 1:
+        factor = _reciprocal(by, narrow)
+        yield [narrow(value / by) for value in sums]
+        yield [narrow(value * factor) for value in sums]
+        yield [value * factor for value in sums]
+
+
+def _over_ranks(
+    expected: ExpectedGradient, local: dict[int, torch.Tensor], narrow: _Round
+) -> Iterator[list[torch.Tensor]]:
+    values = [local[rank] for rank in expected.ranks]
+    yield [torch.stack(values).sum(dim=0)]
+    yield [*_orders(values, narrow)]
+    mesh = expected.mesh()
+    axes = reduce_axes(expected.reference.scenario.mesh, expected.spec)
+    if len(axes) != 2:
+        return
+    for first in axes:
+        groups = {ranks_along(mesh, (first,), rank) for rank in expected.ranks}
+        if {*itertools.chain(*groups)} != {*expected.ranks}:
+            return
+        legs = [[local[rank] for rank in group] for group in sorted(groups)]
+        exact = [torch.stack(leg).sum(dim=0) for leg in legs]
+        yield [*_orders(exact, narrow)]
+        # One order for each leg: all combinations of orders are too many.
+        rounded = [next(_orders(leg, narrow)) for leg in legs]
+        yield [torch.stack(rounded).sum(dim=0)]
+        yield [*_orders(rounded, narrow)]
+
+
+def _orders(values: Sequence[torch.Tensor], narrow: _Round) -> Iterator[torch.Tensor]:
+    """Yield narrow sums of the same values in several orders, and of one rounding."""
+    rounded = [narrow(value) for value in values]
+    indices = range(len(values))
+    orders = (
+        itertools.permutations(indices)
+        if len(values) <= _MAX_PERMUTED
+        else ([*indices[n:], *indices[:n]] for n in indices)
+    )
+    for order in orders:
+        summed = [rounded[index] for index in order]
+        yield _summed(summed, narrow)
+        if len(summed) == _MAX_PERMUTED:
+            one, other, third, fourth = summed
+            yield narrow(narrow(one + other) + narrow(third + fourth))
+    yield narrow(torch.stack(rounded).sum(dim=0))
+    yield narrow(torch.stack([*values]).sum(dim=0))
+
+
+def displaced(
+    expected: ExpectedGradient, observed: torch.Tensor, *, is_proof: bool = True
+) -> Cause | None:
+    """Find all wrong elements among the right ones of the rank; zeros may be padding.
+
+    Args:
+        expected: The right gradient.
+        observed: The wrong gradient; shape of the local part.
+        is_proof: Whether a finite element of another parameter has to be found, and more than
+            by chance.
+
+    Returns:
+        The cause, with the place of the first wrong element that was found, or None; always
+        None for a huge gradient.
+    """
+    if observed.numel() > _MAX_NUMEL:
+        return None
+    flat = [_key(each) for each in observed.reshape(-1).tolist()]
+    value = [_key(e) for e in expected.value().to(observed.dtype).reshape(-1).tolist()]
+    places = _places(expected, observed.dtype)
+    pairs = enumerate(zip(flat, value, strict=True))
+    wrong = [index for index, (seen, right) in pairs if seen != right]
+    found = {index: places[flat[index]] for index in wrong if flat[index] in places}
+    if not found or any(flat[index] and index not in found for index in wrong):
+        return None
+    telling = [
+        index
+        for index, place in found.items()
+        if observed.reshape(-1)[index].isfinite()
+        and place.parameter != expected.spec.name
+    ]
+    chance = min(1.0, len(places) * torch.finfo(observed.dtype).eps / 2)
+    if is_proof and (not telling or chance ** len(telling) > _MAX_CHANCE):
+        return None
+    first, others = (telling or [*found])[0], len(wrong) - 1
+    number, parameter = found[first]
+    text = f"its element {first} has the value of element {number} of {parameter!r}"
+    more = f", and {others} more are not in their places either" if others else ""
+    return Cause("misplaced", text + more)
+
+
+def _key(number: float) -> float | str:
+    return number if number == number else _NAN  # only NaN differs
+
+
+def _places(
+    expected: ExpectedGradient, dtype: torch.dtype
+) -> dict[float | str, RightElement]:
+    """Return a place by the value that belongs there; zeros are everywhere."""
+    oracle, rank, step = expected.reference, expected.rank, expected.step
+    is_local = expected.ranks == (rank,)
+    moment = rank, step, expected.count if is_local else None, dtype
+    if moment in oracle.owners:
+        return oracle.owners[moment]
+    places = oracle.owners[moment] = dict[float | str, RightElement]()
+    for spec in oracle.scenario.trainable:
+        forms = [oracle.reduced(spec, rank, step)]
+        if is_local:  # both forms may be there
+            forms = [oracle.local(spec, rank, step, range(expected.count)), *forms]
+        for value in forms:
+            for index, number in enumerate(value.to(dtype).reshape(-1).tolist()):
+                if number:
+                    places.setdefault(_key(number), RightElement(index, spec.name))
+    return places

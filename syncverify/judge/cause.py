@@ -11,32 +11,25 @@ from syncverify.trace.source_lines import Origin
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A cause that violations may have: its short name, and the words that explain it.
+    """A cause that violations may have: its short name, and the words that explain it."""
 
-    Attributes:
-        name: Short name, stable across scenarios.
-        meaning: The mistake, in one sentence.
-        hint: The repair to try first.
-        hint_of_means: The repair under a contract of means; "" if it is the same.
-        hint_of_factors: The repair under a contract with a divide factor; "" if it is the same.
-        is_vague: Whether it tells the place or the count of an error, but not its reason.
-            Another scenario, often a smaller one, may show a better cause of the same defect.
-        is_of_value: Whether the value of a gradient tells it. Several mistakes may lead to one
-            value; where the trace of the run leaves only one, that one is certain.
-        shows: Circumstance of the findings that it explains; see Note [When it is wrong]. None
-            for none.
-        leads_to: Causes of the same property that the same defect has then as well.
-    """
-
-    name: str
-    meaning: str
-    hint: str
+    name: str  # stable across scenarios
+    meaning: str  # the mistake, in one sentence
+    hint: str  # the repair to try first
     _: KW_ONLY
-    hint_of_means: str = ""
-    hint_of_factors: str = ""
+    hint_of_means: str = ""  # under a contract of means; "" if it is the same
+    hint_of_factors: str = (
+        ""  # under a contract with a divide factor; "" if it is the same
+    )
+    # It tells the place or the count of an error, but not its reason. Another scenario, often a
+    # smaller one, may show a better cause of the same defect.
     is_vague: bool = False
+    # The value of a gradient tells it. Several mistakes may lead to one value; where the trace of
+    # the run leaves only one, that one is certain.
     is_of_value: bool = False
+    # Circumstance of the findings that it explains; see Note [When it is wrong].
     shows: Circumstance | None = None
+    # Causes of the same property that the same defect has then as well.
     leads_to: tuple[str, ...] = ()
 
 
@@ -87,28 +80,22 @@ OF_SEVERAL: Final = (
     Mistake(
         "hook_too_early",
         "a hook sends or reads `.grad` before autograd has added to it",
-        (
-            "register the hook with `register_post_accumulate_grad_hook`: a hook of "
-            "`register_hook` or `register_prehook` runs before autograd adds to `.grad`"
-        ),
+        "register the hook with `register_post_accumulate_grad_hook`: a hook of "
+        "`register_hook` or `register_prehook` runs before autograd adds to `.grad`",
         shows=Circumstance.IN_TENSOR_HOOK,
     ),
     Mistake(
         "not_reset",
         "a step was right, and an equal step after it reduced nothing",
-        (
-            "reset counters and flags of a step in wait() or zero_grad(): the first step "
-            "was right, and this one starts with the state that it left"
-        ),
+        "reset counters and flags of a step in wait() or zero_grad(): the first step "
+        "was right, and this one starts with the state that it left",
         shows=Circumstance.AFTER_RIGHT_STEP,
     ),
     Mistake(
         "not_reduced",
         "no collective of that step with other ranks has the gradient",
-        (
-            "launch every bucket, the last one too, over all ranks with replicas, before "
-            "wait() returns"
-        ),
+        "launch every bucket, the last one too, over all ranks with replicas, before "
+        "wait() returns",
     ),
     Mistake(
         "result_dropped",
@@ -119,19 +106,15 @@ OF_SEVERAL: Final = (
     Mistake(
         "rank_contribution_missing",
         "contributions of some ranks are missing",
-        (
-            "reduce every bucket, over every mesh axis on which its parameters are "
-            "Replicate, and wait for it"
-        ),
+        "reduce every bucket, over every mesh axis on which its parameters are "
+        "Replicate, and wait for it",
         is_of_value=True,
     ),
     Mistake(
         "foreign_contribution",
         "ranks that hold other parts of the parameter contribute",
-        (
-            "reduce only over mesh axes on which the parameter is Replicate; ordinary "
-            "tensors stay local"
-        ),
+        "reduce only over mesh axes on which the parameter is Replicate; ordinary "
+        "tensors stay local",
         is_of_value=True,
     ),
     Mistake(
@@ -143,10 +126,8 @@ OF_SEVERAL: Final = (
     Mistake(
         "reduced_twice",
         "a sum over ranks was summed again",
-        (
-            "launch each bucket once per step, over the ranks of each mesh axis or over "
-            "those of all axes at once, and reset its state in zero_grad()"
-        ),
+        "launch each bucket once per step, over the ranks of each mesh axis or over "
+        "those of all axes at once, and reset its state in zero_grad()",
     ),
     Mistake(
         "micro_batch_missing",
@@ -189,10 +170,8 @@ OF_SEVERAL: Final = (
     Mistake(
         "misplaced",
         "the gradient has the values of another parameter's gradient",
-        (
-            "use the same bucket offset where a gradient is written and where it is read, "
-            "and fill buckets in the same order on every rank"
-        ),
+        "use the same bucket offset where a gradient is written and where it is read, "
+        "and fill buckets in the same order on every rank",
         is_of_value=True,
     ),
     Mistake(
@@ -203,10 +182,8 @@ OF_SEVERAL: Final = (
     Mistake(
         "buffer_shared",
         "a bucket is packed into memory that the launch of an earlier bucket still needs",
-        (
-            "make one buffer for each bucket, or copy the sums of the earlier bucket back before "
-            "the next one is packed: a wait alone loses them"
-        ),
+        "make one buffer for each bucket, or copy the sums of the earlier bucket back before "
+        "the next one is packed: a wait alone loses them",
     ),
     Mistake(
         "memory_shared",
@@ -260,15 +237,9 @@ def is_exception(cause: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The cause of a wrong gradient.
+    """The cause of a wrong gradient."""
 
-    Attributes:
-        kind: Short name, stable across scenarios.
-        text: A sentence that names ranks, micro-batches, steps, parameters.
-        lines: Lines that the text names.
-    """
-
-    kind: str
-    text: str
+    kind: str  # stable across scenarios
+    text: str  # a sentence that names ranks, micro-batches, steps, parameters
     is_certain: bool = True
-    lines: tuple[Origin, ...] = ()
+    lines: tuple[Origin, ...] = ()  # named by the text

@@ -15,6 +15,7 @@ from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.lifecycle import every_wait_completes
 from syncverify.judge.properties.matching import collectives_match_across_ranks
+from syncverify.judge.properties.ordering import FALLBACK
 from syncverify.judge.properties.registry import ALL_PROPERTIES, CAUSES
 from syncverify.judge.signs import Circumstance, Clues, Meeting, Sign, Signs
 from syncverify.judge.violation import Identity
@@ -38,8 +39,6 @@ _DISAGREEMENTS: Final[Mapping[Identity, int]] = {
     (every_wait_completes.__name__, "step_bound"): 3,
     (launch_order_agrees.__name__, "deadlock_hazard"): 3,
 }
-# What is left when no other property of order fits; see Note [One disorder, one property].
-_FALLBACK = "accumulated_unordered"
 _NO_CLUES = Clues()
 AllClues = Mapping[Identity, Clues]
 
@@ -136,8 +135,8 @@ def _explaining(
     What is left when no other property fits may have several causes, and explains nothing.
     """
     own = clues.get(identity, _NO_CLUES)
-    known = {one: clues.get(one, _NO_CLUES) for one in others if one[1] != _FALLBACK}
-    if identity[1] == _FALLBACK:
+    known = {one: clues.get(one, _NO_CLUES) for one in others if one[1] != FALLBACK}
+    if identity[1] == FALLBACK:
         together = Clues(frozenset().union(*(each.shows for each in known.values())))
         parts = [one for one, each in known.items() if each.explains_some(own)]
         return next(iter(parts), None) if together.explain(own) else None

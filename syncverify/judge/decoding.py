@@ -16,10 +16,8 @@ from typing import NamedTuple
 
 import torch
 
-from syncverify.judge import overflow
-from syncverify.judge.approximate_causes import likeliest
+from syncverify.judge.approximate_causes import displaced, likeliest
 from syncverify.judge.cause import Cause
-from syncverify.judge.displaced import displaced
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.plain_text import counted
 from syncverify.playing.program.graphs import own_accumulation
@@ -33,16 +31,19 @@ _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumera
 # A value shows its cause if an unrelated cause fits this seldom.
 MAX_CHANCE = 0.02
 
+_LARGEST = torch.tensor(
+    [
+        torch.finfo(dtype).max
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    ],
+    dtype=torch.float64,
+)
+
 CauseAndValue = tuple[Cause, torch.Tensor]
 
 
 class LikelyDivisor(NamedTuple):
-    """A number that may be mistaken for a divisor.
-
-    Attributes:
-        words: What it counts.
-        divides_mean: Whether a mean divides by it.
-    """
+    """A number that may be mistaken for a divisor, what it counts, and whether a mean uses it."""
 
     size: int
     words: str
@@ -57,11 +58,8 @@ def explain(
 ) -> Cause | None:
     """Return the cause of a wrong gradient; None if it is right.
 
-    Args:
-        expected: The right gradient.
-        observed: The gradient; None for no gradient.
-        only: Kind of the explanations to try; None for all. A gradient that is absent, of another
-            shape or dtype, or not finite is named in any case.
+    `only` is the kind of the explanations to try, None for all. A gradient that is absent, of
+    another shape or dtype, or not finite is named in any case.
     """
     if observed is None:
         if expected.may_be_none():
@@ -78,7 +76,7 @@ def explain(
             "wrong_dtype", f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
         )
     exact = observed.to(torch.float64)
-    if torch.equal(exact, value) or overflow.overflows_alike(exact, value):
+    if torch.equal(exact, value) or _overflows_alike(exact, value):
         return None
     if not torch.isfinite(exact).all() and torch.isfinite(value).all():
         is_meant = only in {None, "misplaced"}
@@ -86,7 +84,7 @@ def explain(
         return moved or Cause("not_finite", "it contains inf or nan")
     for num_tried, (cause, candidate) in enumerate(explanations(expected), start=1):
         is_meant = only in {None, cause.kind}
-        if is_meant and overflow.same_values(observed, candidate.to(observed.dtype)):
+        if is_meant and same_values(observed, candidate.to(observed.dtype)):
             if only is None and fits_by_chance(num_tried, observed):
                 break
             return cause
@@ -94,21 +92,53 @@ def explain(
         return None
     if moved := displaced(expected, observed):
         return moved
-    if kind := overflow.kind(exact, value):
-        return Cause(kind, overflow.TEXTS[kind])
-    return likeliest(expected, observed)
+    return _of_overflow(exact, value) or likeliest(expected, observed)
+
+
+def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors are equal in shape and in every element; NaN equals NaN."""
+    if one.shape != other.shape or torch.equal(one, other):
+        return one.shape == other.shape
+    nan = one.isnan()
+    return bool(nan.any()) and torch.equal(
+        one.masked_fill(nan, 0), other.masked_fill(nan & other.isnan(), 0)
+    )
+
+
+def _overflows_alike(observed: torch.Tensor, value: torch.Tensor) -> bool:
+    """Tell whether finite elements are right, and the others are no numbers either."""
+    finite = value.isfinite()
+    return torch.equal(finite, observed.isfinite()) and torch.equal(
+        observed[finite], value[finite]
+    )
+
+
+def _of_overflow(observed: torch.Tensor, value: torch.Tensor) -> Cause | None:
+    """Return the cause where the right gradient overflows; None where it is finite.
+
+    A hidden overflow is reported only where the gradient shows it: all other elements
+    are right, or all that there are became the largest numbers of a dtype. A finite number in
+    its place may have come from anywhere.
+    """
+    finite, seen = value.isfinite(), observed.isfinite()
+    if finite.all():
+        return None
+    others_are_right = torch.equal(observed[finite], value[finite])
+    if not finite.any():
+        others_are_right = bool(torch.isin(observed.abs(), _LARGEST).all())
+    is_hidden = bool((seen & ~finite).any())
+    if is_hidden and others_are_right:
+        text = "an element is finite, although a contribution to it is Inf or NaN"
+        return Cause("overflow_hidden", text)
+    if not is_hidden and (finite & ~seen).any():
+        return Cause("not_finite", "Inf or NaN of one element is in other elements too")
+    return Cause("unexplained", "no known defect gives its finite elements")
 
 
 def fits_by_chance(num_tried: int, observed: torch.Tensor, num_each: int = 1) -> bool:
-    """Tell whether one of so many values may well equal a wrong gradient that none of them made.
+    """Return whether one of so many values may well equal a wrong gradient that none of them made.
 
-    Args:
-        num_tried: Number of values that were tried.
-        observed: The wrong gradient.
-        num_each: Number of values that each element may have in the last one.
-
-    Returns:
-        Whether the chance is too high to name a cause.
+    `num_each` is the number of values that each element may have in the last one of them.
     """
     # A number of b significant bits equals another one of its size in one case of 2**b. So the
     # chance is at most `num_tried` times that, for each element. Only gradients of one element
@@ -156,7 +186,7 @@ def _wrong_axes(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
             yield cause, expected.part(expected.rank) / divisor
     for _, ranks in _along_axes(expected):
         if ranks != expected.ranks and set(ranks) <= set(expected.comparable()):
-            yield _rank_cause(expected, ranks), expected.total(ranks) / expected.divisor
+            yield _rank_cause(expected, ranks), expected.reduced(ranks)
 
 
 def _along_axes(
@@ -177,7 +207,7 @@ def _wrong_ranks(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     )
     for ranks in subsets:
         if set(ranks) != set(expected.ranks):
-            yield _rank_cause(expected, ranks), expected.total(ranks) / expected.divisor
+            yield _rank_cause(expected, ranks), expected.reduced(ranks)
 
 
 def _rank_cause(expected: ExpectedGradient, ranks: tuple[int, ...]) -> Cause:
@@ -213,11 +243,11 @@ def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     for chosen in _subsets(tuple(range(expected.count))):
         missing = sorted(set(range(expected.count)) - set(chosen))
         if missing:
-            value = expected.total(expected.ranks, chosen)
+            value = expected.reduced(expected.ranks, chosen)
             text = (
                 f"micro-batches {missing} of {expected.count} are missing on every rank"
             )
-            yield Cause("micro_batch_missing", text), value / expected.divisor
+            yield Cause("micro_batch_missing", text), value
     yield from _first_or_last_missing(expected)
 
 
@@ -230,7 +260,7 @@ def _first_or_last_missing(expected: ExpectedGradient) -> Iterator[CauseAndValue
         )
         for chosen, lost in kept:
             text = f"{lost} of {expected.count} micro-batches are missing"
-            value = expected.total(expected.ranks, chosen) / expected.divisor
+            value = expected.reduced(expected.ranks, chosen)
             yield Cause("micro_batch_missing", f"{text} on every rank"), value
             if len(expected.ranks) > 1:
                 own = expected.part(expected.rank, chosen)
@@ -295,31 +325,24 @@ def _placeholders(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
 
 def _stale(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     value, again = expected.value(), len(expected.ranks) / expected.divisor
+    oracle, spec, rank = expected.reference, expected.spec, expected.rank
     for before in reversed(range(expected.step)):
-        count = step_plan.num_micro_batches(expected.reference.scenario, before)
-        reduced = expected.reference.reduced(expected.spec, expected.rank, before)
-        local = expected.reference.local(
-            expected.spec, expected.rank, before, range(count)
-        )
-        for old, words in ((reduced, "reduced gradient"), (local, "own gradient")):
+        count = step_plan.num_micro_batches(oracle.scenario, before)
+        for old, words in (
+            (oracle.reduced(spec, rank, before), "reduced gradient"),
+            (oracle.local(spec, rank, before, range(count)), "own gradient"),
+        ):
             text = f"the {words} of step {before}"
-            yield Cause("stale", f"it is {text}"), old
-            yield Cause("stale", f"it still contains {text}"), value + old
-            yield Cause("stale", f"it is {text}, reduced again"), old * again
-            yield Cause("stale", f"it still contains {text}"), value + old * again
-            yield from _stale_and_scaled(value, old * GRADIENT_SCALE, again, text)
+            scaled = f"{text}, scaled by the optimizer"  # of that step
+            for left, what, comma in (
+                (old, text, ","),
+                (old * GRADIENT_SCALE, scaled, " and"),
+            ):
+                yield Cause("stale", f"it is {what}"), left
+                yield Cause("stale", f"it still contains {what}"), value + left
+                yield Cause("stale", f"it is {what}{comma} reduced again"), left * again
+                yield Cause("stale", f"it still contains {what}"), value + left * again
     yield from _never_cleared(expected)
-
-
-def _stale_and_scaled(
-    value: torch.Tensor, old: torch.Tensor, again: float, text: str
-) -> Iterator[CauseAndValue]:
-    """Yield sums with an earlier gradient as the optimizer of that step left it."""
-    scaled = f"{text}, scaled by the optimizer"
-    yield Cause("stale", f"it is {scaled}"), old
-    yield Cause("stale", f"it still contains {scaled}"), value + old
-    yield Cause("stale", f"it is {scaled} and reduced again"), old * again
-    yield Cause("stale", f"it still contains {scaled}"), value + old * again
 
 
 def _never_cleared(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
@@ -434,20 +457,19 @@ def _multiplied(expected: ExpectedGradient, factor: LikelyDivisor) -> str:
 def _misplaced(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     shape = expected.value().shape
     dtype = getattr(torch, expected.spec.effective_grad_dtype)
-    # A scenario may have a hundred parameters; most have the same donors.
-    swaps = dict[tuple[int, ...], list[_Swap]]()
+    own = {rank: expected.part(rank) for rank in expected.ranks}
     for other, donors in _donors(expected):
         elsewhere = replace(expected, spec=other)
-        if donors not in swaps:
-            swaps[donors] = [_swap(expected, each) for each in _subsets(donors)]
-        for swapped, kept, words in swaps[donors]:
+        for swapped in _subsets(donors):
+            kept = [part for rank, part in own.items() if rank not in swapped]
             moved = [elsewhere.part(rank).reshape(shape) for rank in swapped]
             value = torch.stack([*kept, *moved]).sum(dim=0) / expected.divisor
             # Parameters differ in magnitude. A small value is lost in rounding beside large ones,
             # and then the ranks that are left explain the value as well.
             rest = sum(kept, torch.zeros_like(value)) / expected.divisor
             if not torch.equal(value.to(dtype), rest.to(dtype)):
-                text = f"on {words} the value belongs to parameter {other.name!r}"
+                where = _ranks(swapped)
+                text = f"on {where} the value belongs to parameter {other.name!r}"
                 yield Cause("misplaced", text), value
 
 
@@ -458,33 +480,11 @@ def _donors(
     scenario, numel = expected.reference.scenario, expected.value().numel()
     for other in scenario.trainable:
         if other.name != expected.spec.name:
-            yield (
-                other,
-                tuple(
-                    rank
-                    for rank in expected.ranks
-                    if math.prod(local_shape(scenario.mesh, other, rank)) == numel
-                ),
-            )
-
-
-class _Swap(NamedTuple):
-    """Ranks with the contribution of another parameter.
-
-    Attributes:
-        ranks: These ranks.
-        kept: The right contributions of the other ranks.
-        words: The ranks in words.
-    """
-
-    ranks: tuple[int, ...]
-    kept: list[torch.Tensor]
-    words: str
-
-
-def _swap(expected: ExpectedGradient, ranks: tuple[int, ...]) -> _Swap:
-    kept = [expected.part(rank) for rank in expected.ranks if rank not in ranks]
-    return _Swap(ranks, kept, _ranks(ranks))
+            numels = {
+                rank: math.prod(local_shape(scenario.mesh, other, rank))
+                for rank in expected.ranks
+            }
+            yield other, tuple(rank for rank in numels if numels[rank] == numel)
 
 
 def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

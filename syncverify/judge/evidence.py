@@ -22,12 +22,7 @@ Elements = list[float] | None
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Work of a rank that a violation tells of.
-
-    Attributes:
-        words: The event in words.
-        use: Record of the event; None where no record is known.
-    """
+    """Work of a rank that a violation tells of."""
 
     words: str
     use: MemoryUse | GroupMade | None = None
@@ -45,25 +40,17 @@ def launched(launch: CollectiveLaunch) -> Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The facts that all families have.
+    """The facts that all families have."""
 
-    Attributes:
-        rank, step: Rank and step of the finding; None where no single one is known.
-        micro_batch: Micro-batch of the gradient's backward; None for any other finding.
-        is_proven: Whether the trace leaves no other cause.
-        readings: Other mistakes that give the same value.
-        events: Events in the order of a report; one without words is that of the summary.
-        named: Lines that the summary or an explanation names, beside those of events.
-        unordered: The race or early free; None for a finding that is not about order.
-    """
-
-    rank: int | None = None
-    step: int | None = None
-    micro_batch: int | None = None
-    is_proven: bool = True
+    rank: int | None = None  # None where no single one is known
+    step: int | None = None  # None where no single one is known
+    micro_batch: int | None = None  # of the gradient's backward
+    is_proven: bool = True  # the trace leaves no other cause
     is_certain: bool = True
-    readings: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()  # other mistakes that give the same value
+    # Events in the order of a report; one without words is that of the summary.
     events: tuple[Event, ...] = ()
+    # Lines that the summary or an explanation names, beside those of events.
     named: tuple[Origin, ...] = ()
     unordered: Unordered | None = field(default=None, repr=False, compare=False)
 
@@ -82,23 +69,15 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongGradient(Evidence):
-    """A gradient beside the right one, and the reductions of its rank and step as events.
-
-    Attributes:
-        local_shape: Shape of the gradient on the rank.
-        contributing_ranks: Ranks whose gradients it has to contain.
-        reduction: `sum` or `mean`, or `factor` for a sum over a declared factor.
-        expected, observed: First elements, flattened.
-        explanation: The mistake that gives this value.
-    """
+    """A gradient beside the right one, and the reductions of its rank and step as events."""
 
     parameter: str
     local_shape: tuple[int, ...]
-    contributing_ranks: tuple[int, ...]
-    reduction: str
-    expected: Elements
-    observed: Elements
-    explanation: str
+    contributing_ranks: tuple[int, ...]  # whose gradients it has to contain
+    reduction: str  # `sum` or `mean`, or `factor` for a sum over a declared factor
+    expected: Elements  # first elements, flattened
+    observed: Elements  # first elements, flattened
+    explanation: str  # the mistake that gives this value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +96,10 @@ class DifferentReplicas(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership(Evidence):
-    """The owner of a gradient.
-
-    Attributes:
-        replicas: Ranks of the parameter's replicas.
-        right_on: Ranks with the right gradient.
-        owner: The owner; None where there is none.
-    """
+    """The owner of a gradient."""
 
     replicas: tuple[int, ...]
-    right_on: tuple[int, ...] = ()
+    right_on: tuple[int, ...] = ()  # ranks with the right gradient
     owner: int | None = None
 
 
@@ -142,12 +115,7 @@ class ReducedTwice(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TooFewElements(Evidence):
-    """Elements that a rank exchanged in a step.
-
-    Attributes:
-        owed_numel: Elements that the rank had to exchange.
-        exchanged_numel: Elements that the rank exchanged.
-    """
+    """Elements that a rank exchanged in a step."""
 
     owed_numel: int
     exchanged_numel: int
@@ -160,20 +128,12 @@ class ReadUnwritten(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disordered(Evidence):
-    """Two uses of memory without an order, in words; the first event has to come first.
-
-    Attributes:
-        memory: The memory.
-        remedy: Waits that order the two; None where they would order them the wrong way.
-        streams: Where each stream is made.
-        waits: Waits that were made in between.
-        unordered: The race or early free.
-    """
+    """Two uses of memory without an order, in words; the first event has to come first."""
 
     memory: str
-    remedy: str | None
-    streams: tuple[str, ...]
-    waits: tuple[str, ...]
+    remedy: str | None  # None where waits would order the two the wrong way
+    streams: tuple[str, ...]  # where each one is made
+    waits: tuple[str, ...]  # made in between
     unordered: Unordered = field(repr=False, compare=False)
 
 
@@ -184,19 +144,16 @@ class Disagreement(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended(Evidence):
-    """An early end of the run.
-
-    Attributes:
-        details: Where each rank stands, or the subject's lines on the stack.
-        phase: Call of the rank program that raised; None for any other fault.
-        groups: What the subject calls its groups, where it raised an error.
-        is_of_list: Whether Python refused to use a list.
-    """
+    """An early end of the run."""
 
     kind: str
-    details: tuple[Detail, ...]
-    phase: str | None = None
-    groups: str | None = None
+    details: tuple[
+        Detail, ...
+    ]  # where each rank stands, or the subject's lines on the stack
+    phase: str | None = None  # call of the rank program that raised
+    groups: str | None = (
+        None  # what the subject calls its groups, where it raised an error
+    )
     is_of_list: bool = field(default=False, repr=False)
 
     @property
@@ -219,27 +176,16 @@ def ended(fault: Fault) -> Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left(Evidence):
-    """What a subject leaves behind.
+    """What a subject leaves behind."""
 
-    Attributes:
-        hooks: Number of hooks; None where something else is left.
-        line: First line of a hook that is still called.
-        explanation: What a later gradient contains.
-    """
-
-    hooks: int | None = None
-    line: SourceLine | None = None
-    explanation: str | None = None
+    hooks: int | None = None  # None where something else is left
+    line: SourceLine | None = None  # first line of a hook that is still called
+    explanation: str | None = None  # what a later gradient contains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverCap(Evidence):
-    """A bucket beyond its cap.
-
-    Attributes:
-        bytes: Bytes of the bucket.
-        cap: Cap of the bucket, in bytes.
-    """
+    """A bucket beyond its cap."""
 
     bytes: int
     cap: int
@@ -254,25 +200,15 @@ class PiledUp(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotOverlapped(Evidence):
-    """Steps without overlap of reduction and backward.
+    """Steps without overlap of reduction and backward."""
 
-    Attributes:
-        possible: Steps in which a reduction could overlap.
-        overlapped: Steps in which a reduction did overlap.
-    """
-
-    possible: int
-    overlapped: int = 0
+    possible: int  # steps
+    overlapped: int = 0  # steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamChanged(Evidence):
-    """The current stream at the end of a call.
-
-    Attributes:
-        moment: End of the call.
-        stream: The current stream at that moment.
-    """
+    """The current stream at the end of a call."""
 
     moment: Moment
     stream: str
@@ -280,12 +216,7 @@ class StreamChanged(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedAgain(Evidence):
-    """The difference between two plays of one scenario and schedule.
-
-    Attributes:
-        first: What the first play shows.
-        again: What the second play shows.
-    """
+    """The difference between two plays of one scenario and schedule."""
 
     first: str
     again: str

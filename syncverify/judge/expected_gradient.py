@@ -19,23 +19,15 @@ _MAX_ALIKE = 64  # the caller plays all of these ranks
 
 @dataclass(frozen=True, slots=True)
 class ExpectedGradient:
-    """The right gradient of one parameter on one rank, at one point of a step.
-
-    Attributes:
-        reference: Reference of the scenario.
-        rank: Global rank that holds the gradient.
-        count: Number of micro-batches accumulated so far.
-        ranks: Global ranks whose contributions it contains.
-        divisor: Divisor of their sum: 1, a declared one, or for a mean the number of ranks.
-    """
+    """The right gradient of one parameter on one rank, at one point of a step."""
 
     reference: Reference
     spec: ParameterSpec
     rank: int
     step: int
-    count: int
-    ranks: tuple[int, ...]
-    divisor: int
+    count: int  # of micro-batches that are accumulated so far
+    ranks: tuple[int, ...]  # whose contributions it contains
+    divisor: int  # of their sum: 1, a declared one, or for a mean the number of ranks
 
     def part(
         self, rank: int, micro_batches: Iterable[int] | None = None
@@ -46,7 +38,7 @@ class ExpectedGradient:
 
     def value(self) -> torch.Tensor:
         """Return the right gradient, in float64; shape of the local part."""
-        return self.total(self.ranks) / self.divisor
+        return self.reduced(self.ranks)
 
     def magnitude(self) -> torch.Tensor:
         """Return the sum of the magnitudes of all contributions, divided, in float64."""
@@ -59,6 +51,12 @@ class ExpectedGradient:
         """Sum `part` over the given ranks, in float64, undivided."""
         chosen = None if micro_batches is None else tuple(micro_batches)
         return torch.stack([self.part(rank, chosen) for rank in ranks]).sum(dim=0)
+
+    def reduced(
+        self, ranks: Iterable[int], micro_batches: Iterable[int] | None = None
+    ) -> torch.Tensor:
+        """Return what a reduction over the given ranks leaves: their sum, divided, in float64."""
+        return self.total(ranks, micro_batches) / self.divisor
 
     def terms(self) -> list[tuple[int, int]]:
         """List rank and micro-batch of each contribution."""
@@ -90,3 +88,10 @@ class ExpectedGradient:
             if local_shape(mesh, self.spec, rank) == shape
         )
         return tuple(itertools.islice(alike, _MAX_ALIKE))
+
+
+def local_gradient(
+    reference: Reference, spec: ParameterSpec, rank: int, step: int, count: int
+) -> ExpectedGradient:
+    """Return the sum of a rank's own first micro-batches of a step."""
+    return ExpectedGradient(reference, spec, rank, step, count, (rank,), divisor=1)

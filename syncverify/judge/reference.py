@@ -48,13 +48,10 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
 
     A rank is played when one of its gradients is first read: of a world of thousands only
     a few ranks are judged.
-
-    Attributes:
-        device: Device on which ranks are played.
     """
 
     scenario: Scenario
-    device: torch.device = _CPU
+    device: torch.device = _CPU  # on which ranks are played
     _played: set[int] = field(default_factory=set)
 
     def __missing__(self, key: MicroBatchKey) -> torch.Tensor:
@@ -106,22 +103,16 @@ class RightElement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The right gradients of one scenario.
-
-    Attributes:
-        capabilities: Promises of the subject: reduced gradients are sums or means.
-        micro_batches: Gradients in float64; step `num_steps` is the plain backward after
-            `unbind()`.
-        sums: Cache of sums of these gradients; an explanation reads the same sums often.
-        places: Cache of where values are recognized as gradients, by the key of `names`.
-        names: Cache of what values are recognized as: each wrong gradient asks for all
-            launches of its rank.
-        owners: Cache of the elements to which values belong, by rank and moment.
-    """
+    """The right gradients of one scenario, in float64."""
 
     scenario: Scenario
     capabilities: Capabilities
-    micro_batches: MicroBatches
+    micro_batches: (
+        MicroBatches  # step `num_steps` is the plain backward after `unbind()`
+    )
+    # Caches: sums of these gradients, since an explanation reads the same sums often; where and as
+    # what values are recognized, since each wrong gradient asks for all launches of its rank; and
+    # the elements to which values belong, by rank and moment.
     sums: dict[SumKey, torch.Tensor] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -189,9 +180,6 @@ def reference(
 ) -> Reference:
     """Return the reference of a scenario; it plays a rank when it is first needed.
 
-    Args:
-        scenario: Mesh, parameters and steps of the program.
-        capabilities: Promises of the subject.
-        device: Device on which the ranks played. Another one rounds in another way.
+    The device is that on which the ranks played: another one rounds in another way.
     """
     return Reference(scenario, capabilities, MicroBatches(scenario, device))

@@ -54,14 +54,9 @@ class CauseSign:
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A line at which ranks meet in a collective.
+    """A line at which ranks meet in a collective."""
 
-    Attributes:
-        path: End of the path of the file.
-        number: Number of the line.
-    """
-
-    path: str
+    path: str  # end of the path
     number: int
 
 
@@ -88,25 +83,16 @@ class Incomplete:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two uses of memory without an order.
-
-    Attributes:
-        first, second: Their lines; the second is None for memory that is given out again.
-        is_carried: Whether the remedy of another pair orders this one as well.
-    """
+    """Two uses of memory without an order."""
 
     first: Origin
-    second: Origin | None
-    is_carried: bool = False
+    second: Origin | None  # None for memory that is given out again
+    is_carried: bool = False  # the remedy of another pair orders this one as well
 
 
 @dataclass(frozen=True, slots=True)
 class Unawaited:
-    """A line that queues work on a stream which waits too little.
-
-    Attributes:
-        line: The line.
-    """
+    """A line that queues work on a stream which waits too little."""
 
     line: Origin
     stream: str
@@ -114,15 +100,10 @@ class Unawaited:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """An exception of the subject.
+    """An exception of the subject."""
 
-    Attributes:
-        name: Name of the class.
-        at: Last line of the details.
-    """
-
-    name: str
-    at: Detail | None
+    name: str  # of the class
+    at: Detail | None  # last line of the details
 
 
 Sign = (
@@ -141,15 +122,11 @@ Signs = frozenset[Sign]
 
 @dataclass(frozen=True, slots=True)
 class Clues:
-    """The signs of a violation; see Note [One defect or two].
-
-    Attributes:
-        shows: Signs that the violation shows.
-        explained_by: For each finding, the signs of which each would explain the finding too,
-            if another violation shows it; an empty set where the finding is a mistake apart.
-    """
+    """The signs of a violation; see Note [One defect or two]."""
 
     shows: Signs = frozenset()
+    # For each finding, the signs of which each would explain the finding too, if another violation
+    # shows it; an empty set where the finding is a mistake apart.
     explained_by: frozenset[Signs] = frozenset()
 
     @classmethod

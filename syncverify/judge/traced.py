@@ -49,14 +49,10 @@ class Traced:  # without slots: `cached_property` needs a dictionary
 
 @dataclass(frozen=True)
 class TracedRun(Traced):
-    """The run of any program.
-
-    Attributes:
-        is_for_nccl: Whether the program runs with NCCL alone.
-    """
+    """The run of any program."""
 
     run: Run
-    is_for_nccl: bool = False
+    is_for_nccl: bool = False  # the program runs with NCCL alone
 
     @property
     @override

@@ -17,24 +17,15 @@ class Violation:
     """One property that does not hold, with its cause.
 
     A check finds one for each place; `merge` joins those of a cause, and names the property.
-
-    Attributes:
-        property: Name of the property; "" until `merge` gives it.
-        cause: Short name of the mistake. Property and cause are the identity, under which
-            violations are distinguished and shrunk.
-        summary: One sentence: expectation, fact, place.
-        ranks: Global ranks that show it, in order.
-        parameters: Names of the parameters concerned.
-        evidence: The facts behind the summary.
-        clues: Signs that it shares with other violations of one defect.
     """
 
-    property: str
+    property: str  # "" until `merge` gives it
     cause: str
-    summary: str
+    summary: str  # one sentence: expectation, fact, place
     ranks: tuple[int, ...] = ()
-    parameters: tuple[str, ...] = ()
-    evidence: Evidence = NO_EVIDENCE
+    parameters: tuple[str, ...] = ()  # names
+    evidence: Evidence = NO_EVIDENCE  # the facts behind the summary
+    # Signs that it shares with other violations of one defect.
     clues: Clues = field(default=Clues(), repr=False, compare=False)
 
     @builtins.property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES, is_exception
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
-from syncverify.judge.properties.bucket_orders import UNPACKED_OTHERWISE
+from syncverify.judge.properties.copied_buckets import UNPACKED_OTHERWISE
 from syncverify.judge.properties.registry import CAUSES
 from syncverify.search.found_violation import FoundViolation
 

@@ -8,14 +8,10 @@ from typing import Any, Final
 
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.cause import is_exception
-from syncverify.judge.compared_clocks import ComparedClock
-from syncverify.judge.forgotten_handles import ForgottenHandle
-from syncverify.judge.ignored_tags import IgnoredTag
-from syncverify.judge.properties.any_program import STATEMENTS
+from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
 from syncverify.judge.remarks import Remark
-from syncverify.judge.swapped_collectives import SwappedCollectives
 from syncverify.judge.traced import launches_of
-from syncverify.plain_text import counted, named
+from syncverify.plain_text import counted
 from syncverify.replay_line import replay_line
 from syncverify.report.console import json_numbers
 from syncverify.report.evidence import evidence_json, titled_events
@@ -59,57 +55,7 @@ def simulation_text(simulation: Simulation) -> str:
 
 def remark_blocks(remarks: Sequence[Remark]) -> list[str]:
     """Return the block of a report that lists remarks, if there are any."""
-    return ["\n".join(f"REMARK: {remark(e)}" for e in remarks)] if remarks else []
-
-
-def remark(found: Remark) -> str:
-    """Return a remark in words: what the program does, and what may come of that."""
-    match found:
-        case ComparedClock():
-            return (
-                f"a clock decides at {found.source} ({named('rank', found.ranks)}): on a cluster "
-                "the clocks of ranks differ, and other times were not tried; let one rank "
-                "decide, and broadcast its choice"
-            )
-        case ForgottenHandle():
-            return _forgotten(found)
-        case SwappedCollectives():
-            return _swapped(found)
-        case IgnoredTag():
-            return _ignored_tag(found)
-
-
-def _forgotten(handle: ForgottenHandle) -> str:
-    ranks = named("rank", handle.ranks)
-    if handle.is_ordered:
-        return (
-            f"nothing waits for {handle.operation} at {handle.source} ({ranks}), and nothing reads "
-            "its result: only a wait for a later collective of its group orders it"
-        )
-    return (
-        f"nothing waits for {handle.operation} at {handle.source} ({ranks}): its result may never "
-        "be there, and NCCL keeps the memory of its tensors"
-    )
-
-
-def _swapped(swap: SwappedCollectives) -> str:
-    (one, other), (rank, peer) = swap.sources, swap.ranks
-    met = f"{swap.operation} at {one} on rank {rank} meets that"
-    which = "of other memory" if one == other else f"at {other}"
-    return (
-        f"{met} {which} on rank {peer}, and the other way round: ranks {rank} and {peer} issue "
-        "the same collectives in different orders; unless that is meant, they exchange their values"
-    )
-
-
-def _ignored_tag(found: IgnoredTag) -> str:
-    (sent, received), (sender, receiver) = found.tags, found.ranks
-    sends, receives = found.lines
-    return (
-        f"the message with tag {sent} at {sends} on rank {sender} meets the receive with tag "
-        f"{received} at {receives} on rank {receiver}: NCCL matches messages by their order, and "
-        "does not look at tags; receive them in the order in which they are sent"
-    )
+    return ["\n".join(f"REMARK: {each}" for each in remarks)] if remarks else []
 
 
 def violation_text(
@@ -142,7 +88,7 @@ def harm_lines(found: FoundInProgram) -> Iterator[str]:
 def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
     violation, shown = found.violation, set[CodeLine]()
     yield f"{title}: {violation.property} ({violation.cause})"
-    yield f"  {STATEMENTS[violation.property]}"
+    yield f"  {STATEMENTS_IN_ANY_PROGRAM[violation.property]}"
     yield ""
     yield f"  {violation.summary}"
     for heading, events in titled_events(violation.evidence):
@@ -191,7 +137,7 @@ def verdict(simulation: Simulation) -> str:
 def _schedules(simulation: Simulation) -> str:
     assert simulation.coverage is not None
     extent = simulation.coverage.extent
-    is_swapped = any(isinstance(e, SwappedCollectives) for e in simulation.remarks)
+    is_swapped = any(each.is_swap for each in simulation.remarks)
     # In that order of the ranks the values are what they are, but they may not be meant.
     return (
         "see the remark"
@@ -210,7 +156,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
         "runs": simulation.num_runs,
         "schedules": simulation.coverage.extent if simulation.coverage else "",
         "refused": simulation.refused,
-        "remarks": [*map(remark, simulation.remarks)],
+        "remarks": [*map(str, simulation.remarks)],
         "violations": [_violation_json(simulation, e) for e in simulation.violations],
     }
 
@@ -242,7 +188,7 @@ def simulation_page(simulation: Simulation) -> str:
                 ["runs", f"{simulation.num_runs:,}"],
                 ["violations", str(len(simulation.violations))],
             ],
-            "remarks": [*map(remark, simulation.remarks)],
+            "remarks": [*map(str, simulation.remarks)],
             "timeline": timeline_values(simulation.run, None)
             if simulation.run and not simulation.violations
             else None,
@@ -259,7 +205,7 @@ def violation_values(simulation: Simulation, found: FoundInProgram) -> dict[str,
     return {
         "property": violation.property,
         "cause": violation.cause,
-        "statement": STATEMENTS[violation.property],
+        "statement": STATEMENTS_IN_ANY_PROGRAM[violation.property],
         "summary": violation.summary,
         "diagnosis": violation_text(simulation, found),
         "replay": line_of(simulation, found),

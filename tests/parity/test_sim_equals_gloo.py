@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, seed, settings
 
-from syncverify.judge.overflow import same_values
+from syncverify.judge.decoding import same_values
 from syncverify.playing.gloo import GlooBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.features import without_clear_errors

@@ -7,7 +7,7 @@ from typing import Final
 
 from syncverify.faces.scripts.recording import Recording
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
-from syncverify.judge.properties.any_program import judge_traced
+from syncverify.judge.properties.registry import judge_traced
 from syncverify.judge.remarks import Remark, remarks_on
 from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.scenario.program_token import ProgramPlay

@@ -12,7 +12,7 @@ from syncverify.faces.simulation.host_waits import refuse_unknown_stall
 from syncverify.faces.simulation.playing import Played, play
 from syncverify.faces.simulation.program import Device, Program, SimulatedProgram
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
-from syncverify.judge.properties.any_program import judge_traced
+from syncverify.judge.properties.registry import judge_traced
 from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Violation

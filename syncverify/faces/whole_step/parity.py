@@ -33,7 +33,7 @@ from syncverify.faces.whole_step.training import (
     Training,
     adamw,
 )
-from syncverify.judge.properties.unwritten import memory_is_written_before_it_is_read
+from syncverify.judge.properties.memory import memory_is_written_before_it_is_read
 from syncverify.judge.traced import launches_of
 from syncverify.judge.whole_step.causes import Scaled
 from syncverify.judge.whole_step.differences import OneRank

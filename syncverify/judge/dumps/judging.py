@@ -26,9 +26,9 @@ from typing_extensions import override
 
 from syncverify.judge.dumps.reading import Dump, Entry
 from syncverify.judge.evidence import Disagreement, Event
-from syncverify.judge.properties.any_program import judge_traced
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.matching import collectives_match_across_ranks
+from syncverify.judge.properties.registry import judge_traced
 from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import named

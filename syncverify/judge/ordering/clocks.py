@@ -21,25 +21,16 @@ def join(clock: Clock, other: Clock) -> None:
 
 @dataclass(slots=True, eq=False)
 class CollectiveClock:
-    """Clock of one collective: it ends on a rank after those that send to this rank started it.
+    """Clock of one collective: it ends on a rank after those that send to this rank started it."""
 
-    Attributes:
-        num_absent: Ranks that have not started the collective yet. A rank whose trace ends
-            before the launch does not count, for nothing is known about it.
-        starts: Join of the clocks with which the ranks started it: of all ranks, or of the one
-            that sends.
-    """
-
+    # Ranks that have not started the collective yet. A rank whose trace ends before the launch
+    # does not count, for nothing is known about it.
     num_absent: int = 0
+    # Join of the clocks with which the ranks started it: of all ranks, or of the one that sends.
     starts: Clock = field(default_factory=dict)
 
     def arrive(self, start: Clock, *, sends: bool = True) -> None:
-        """Start the collective on one more rank, with the clock of that rank.
-
-        Args:
-            start: The clock.
-            sends: Whether the results of other ranks depend on this one.
-        """
+        """Start the collective on one more rank, with its clock; others may depend on a sender."""
         if sends:
             join(self.starts, start)
         self.num_absent -= 1
@@ -47,23 +38,15 @@ class CollectiveClock:
 
 @dataclass(slots=True, eq=False)
 class Lane:
-    """A queue of one rank.
+    """A queue of one rank."""
 
-    Attributes:
-        index: Number of the lane among the lanes of all ranks.
-        name: Name of the stream.
-        clock: Clock of the next entry.
-        collectives: Collectives that the next entry waits for and that are not joined into
-            the clock yet.
-        num_host_waits: Number of waits and operators of the host that the clock contains.
-    """
-
-    index: int
+    index: int  # among the lanes of all ranks
     rank: int
-    name: str
-    clock: Clock
+    name: str  # of the stream
+    clock: Clock  # of the next entry
+    # Collectives that the next entry waits for and that are not joined into the clock yet.
     collectives: list[CollectiveClock] = field(default_factory=list)
-    num_host_waits: int = 0
+    num_host_waits: int = 0  # waits and operators of the host that the clock contains
 
     def push(self) -> int:
         """Add an entry, and return its number in the lane, from 1."""

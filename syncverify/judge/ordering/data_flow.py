@@ -11,30 +11,14 @@ _TO_ROOT: Final = frozenset({"reduce", "gather"})
 
 
 def sends(launched: CollectiveLaunch, rank: int) -> bool:
-    """Tell whether results of other ranks depend on a rank.
-
-    Args:
-        launched: The rank's launch.
-        rank: Global rank.
-
-    Returns:
-        Whether they do.
-    """
+    """Tell whether results of other ranks depend on a rank, by its launch."""
     if launched.operation in _FROM_ROOT:
         return launched.root in (None, rank)
     return launched.operation != "recv"
 
 
 def receives(launched: CollectiveLaunch, rank: int) -> bool:
-    """Tell whether the result of a rank depends on other ranks.
-
-    Args:
-        launched: The rank's launch.
-        rank: Global rank.
-
-    Returns:
-        Whether it does.
-    """
+    """Tell whether the result of a rank depends on other ranks, by its launch."""
     if launched.operation in _FROM_ROOT:
         return launched.root != rank
     if launched.operation in _TO_ROOT:

@@ -53,16 +53,13 @@ def _advance(queue: list[_Entry]) -> bool:
 
 @dataclass(slots=True)
 class _Device:
-    """The streams of one rank.
+    """The streams of one rank."""
 
-    Attributes:
-        absent: By collective, number of ranks that have issued it and do not run it yet.
-        reached: Marks that were reached, and keys of launches that the issuing stream has reached.
-        running: Collectives that this rank runs, or has run.
-    """
-
+    # By collective, number of ranks that have issued it and do not run it yet.
     absent: dict[CollectiveKey, int]
+    # Marks that were reached, and keys of launches that the issuing stream has reached.
     reached: set[object] = field(default_factory=set)
+    # Collectives that this rank runs, or has run.
     running: set[CollectiveKey] = field(default_factory=set)
 
     def queues_of(self, trace: Sequence[TraceRecord]) -> dict[str, list[_Entry]]:

@@ -111,48 +111,31 @@ def _go_round(waiting: dict[int, Iterator[CollectiveClock]]) -> None:
 
 @dataclass(slots=True)
 class _InFlight:
-    """A collective that was launched; on gloo, one that the host has not waited for.
+    """A collective that was launched; on gloo, one that the host has not waited for."""
 
-    Attributes:
-        collective: Clock of the collective; None on a rank that receives nothing.
-        lane: Lane of the collective.
-        count: Count of the lane at the launch.
-    """
-
-    collective: CollectiveClock | None
+    collective: CollectiveClock | None  # None on a rank that receives nothing
     lane: Lane
-    count: int
+    count: int  # of the lane at the launch
 
 
 @dataclass(slots=True)
 class _RankWalk:
-    """The walk through the trace of one rank.
-
-    Attributes:
-        semantics: Rules of the communicator: those of streams, or of gloo.
-        collectives: Clocks of collectives, shared by all ranks.
-        lanes: All lanes, by number; shared by all ranks.
-        observer: Receives each record with its clock.
-        own_lanes: Lanes of the rank, by stream.
-        marks: Clock of each mark that was recorded, by number.
-        launched: Collectives that were launched; on gloo, those that the host has not waited for.
-        host: Clock of the host.
-        num_host_waits: Number of waits of the host, and of its own operators.
-        idle: On gloo: lanes of collectives that the host has waited for. They are used again,
-            so that the number of lanes grows with the collectives in flight, not with all
-            collectives.
-    """
+    """The walk through the trace of one rank."""
 
     rank: int
     semantics: Semantics
-    collectives: dict[CollectiveKey, CollectiveClock]
-    lanes: list[Lane]
+    collectives: dict[CollectiveKey, CollectiveClock]  # shared by all ranks
+    lanes: list[Lane]  # by number; shared by all ranks
     observer: Observer
-    own_lanes: dict[str, Lane] = field(default_factory=dict)
+    own_lanes: dict[str, Lane] = field(default_factory=dict)  # by stream
+    # Clock of each mark that was recorded, by number.
     marks: dict[int, Clock] = field(default_factory=dict)
+    # Collectives that were launched; on gloo, those that the host has not waited for.
     launched: dict[CollectiveKey, _InFlight] = field(default_factory=dict)
     host: Clock = field(default_factory=dict)
-    num_host_waits: int = 0
+    num_host_waits: int = 0  # waits of the host, and its own operators
+    # On gloo: lanes of collectives that the host has waited for. They are used again, so that the
+    # number of lanes grows with the collectives in flight, not with all collectives.
     idle: list[Lane] = field(default_factory=list)
 
     def steps(self, trace: Sequence[TraceRecord]) -> Iterator[CollectiveClock]:

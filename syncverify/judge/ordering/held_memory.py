@@ -32,21 +32,13 @@ from syncverify.trace.run import Traces
 
 @dataclass(frozen=True, slots=True)
 class HeldMemory:
-    """The most memory that could not be used again at one time.
-
-    Attributes:
-        num_blocks: Number of blocks.
-        num_bytes: Bytes of all blocks.
-        largest: Bytes of the largest block.
-        rank: Rank of the blocks.
-        step: Step in which the last block was freed.
-    """
+    """The most memory that could not be used again at one time."""
 
     num_blocks: int = 0
     num_bytes: int = 0
-    largest: int = 0
+    largest: int = 0  # bytes of the largest block
     rank: int = 0
-    step: int = 0
+    step: int = 0  # in which the last block was freed
 
     @property
     def is_pile(self) -> bool:
@@ -89,29 +81,22 @@ def _with_deferring(trace: Sequence[TraceRecord]) -> Iterator[TraceRecord]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block that was freed and cannot be used again yet.
-
-    Attributes:
-        num_bytes: Bytes of the block.
-        clock: Join of the clocks of its recorded streams at the free.
-    """
+    """A block that was freed and cannot be used again yet."""
 
     num_bytes: int
+    # Join of the clocks of its recorded streams at the free.
     clock: Clock = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Measure(Observer):
-    """An observer that keeps freed blocks until the host has waited for their streams.
+    """An observer that keeps freed blocks until the host has waited for their streams."""
 
-    Attributes:
-        worst: The most held memory so far, by rank.
-        hosts: Clock of the last host wait, by rank.
-        blocks: Held blocks by number of their storage, by rank.
-    """
-
-    worst: dict[int, HeldMemory] = field(default_factory=dict)
-    hosts: dict[int, Clock] = field(default_factory=dict)
+    worst: dict[int, HeldMemory] = field(default_factory=dict)  # by rank
+    hosts: dict[int, Clock] = field(
+        default_factory=dict
+    )  # clock of the last host wait, by rank
+    # Held blocks by number of their storage, by rank.
     blocks: dict[int, dict[int, _Block]] = field(default_factory=dict)
 
     @override

@@ -27,18 +27,13 @@ from syncverify.trace.run import Traces
 
 @dataclass(frozen=True, slots=True)
 class Inversion:
-    """An order in which some work of a rank runs late.
-
-    Attributes:
-        late: Positions in the trace: work that starts late.
-        late_results: Positions: work that starts in time and writes its results late.
-        until: Position before which all other work runs first.
-    """
+    """An order in which some work of a rank runs late."""
 
     rank: int
-    late: frozenset[int]
+    late: frozenset[int]  # positions in the trace: work that starts late
+    # Positions: work that starts in time and writes its results late.
     late_results: frozenset[int]
-    until: int
+    until: int  # position before which all other work runs first
     overwritten: int | None = None
 
 
@@ -100,16 +95,11 @@ def ordered_after(
 
 @dataclass(slots=True)
 class After(Observer):
-    """An observer that notes the work that is ordered after one record.
-
-    Attributes:
-        first: Position of the record.
-        end: Position at which the host has waited for the record; from there on it cannot
-            be late.
-    """
+    """An observer that notes the work that is ordered after one record."""
 
     rank: int
-    first: int
+    first: int  # position of the record
+    # Position at which the host has waited for the record; from there on it cannot be late.
     end: float = math.inf
     _lane: int = -1
     _count: float = math.inf  # until the walk reaches the record: no clock contains it

@@ -32,31 +32,20 @@ KIND: Final = "reference"
 
 @dataclass(slots=True)
 class _Memory:
-    """One storage so far.
-
-    Attributes:
-        last: Its last use.
-        is_awaited: Whether a stream or the host has waited for something since then.
-        streams: Streams that use it.
-    """
+    """One storage so far."""
 
     last: MemoryUse
     since: int
-    is_awaited: bool
+    is_awaited: bool  # whether a stream or the host has waited for something since then
     streams: set[str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A reference that the subject keeps.
-
-    Attributes:
-        point: The point that keeps the reference.
-        freed: Position of the free in the trace.
-    """
+    """A reference that the subject keeps."""
 
     point: SyncPoint
-    freed: int
+    freed: int  # position of the free in the trace
     since: int
 
 

@@ -34,16 +34,11 @@ _INSERTED_MARK = -1
 
 @dataclass(frozen=True, slots=True)
 class BeforeUse:
-    """The point before a line of code queues work on a stream.
-
-    Attributes:
-        source: The line of code.
-        is_of_view: Whether the work is a read through a view that the line made.
-    """
+    """The point before a line of code queues work on a stream."""
 
     source: Origin
     stream: str
-    is_of_view: bool = False
+    is_of_view: bool = False  # the work is a read through a view that the line made
 
     @override
     def __str__(self) -> str:
@@ -96,14 +91,9 @@ InsertionPoint = BeforeUse | BeforeReturn | BeforeFree
 
 @dataclass(frozen=True, slots=True)
 class WaitForStream:
-    """A stream, or the host, waits for all work that another stream holds.
+    """A stream, or the host, waits for all work that another stream holds."""
 
-    Attributes:
-        waiting: Stream that waits, or the host.
-        awaited: Stream with the work.
-    """
-
-    waiting: str
+    waiting: str  # a stream, or the host
     awaited: str
     point: InsertionPoint
 
@@ -134,20 +124,13 @@ class WaitForStream:
 
 @dataclass(frozen=True, slots=True)
 class WaitForWork:
-    """A stream waits for the collectives that a line launched.
+    """A stream waits for the collectives that a line launched."""
 
-    Attributes:
-        waiting: Stream that waits.
-        operation: Name of the collective.
-        launched_at: Line that launched the collectives.
-        is_functional: Whether these are functional collectives, which return no handle.
-    """
-
-    waiting: str
+    waiting: str  # a stream
     operation: str
     launched_at: Origin
     point: InsertionPoint
-    is_functional: bool = False
+    is_functional: bool = False  # functional collectives return no handle
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -181,15 +164,10 @@ class WaitForWork:
 
 @dataclass(frozen=True, slots=True)
 class RecordStream:
-    """`Tensor.record_stream`: the allocator learns that a stream uses the memory.
-
-    Attributes:
-        stream: Stream that uses the memory.
-        used_at: Line of the use.
-    """
+    """`Tensor.record_stream`: the allocator learns that a stream uses the memory."""
 
     stream: str
-    used_at: Origin
+    used_at: Origin  # line of the use
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -52,41 +52,24 @@ _USES = (Access, CollectiveLaunch)  # `isinstance` is much slower on their union
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Race:
-    """Two uses of common bytes that nothing orders; one of them writes.
-
-    Attributes:
-        rank: Rank of both uses.
-        first_index: Position of the first use in the trace of the rank.
-        second_index: Position of the second use in the trace of the rank.
-        first: The use that was queued first.
-        second: The use that was queued second.
-        region: The common bytes; of strided regions, the range in which they meet.
-    """
+    """Two uses of common bytes that nothing orders; one of them writes."""
 
     rank: int
-    first_index: int
-    second_index: int
-    first: MemoryUse
+    first_index: int  # position in the trace of the rank
+    second_index: int  # position in the trace of the rank
+    first: MemoryUse  # queued first
     second: MemoryUse
-    region: MemoryRegion
+    region: MemoryRegion  # the common bytes; of strided regions, the range in which they meet
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EarlyFree:
-    """Memory that may be given out again while a stream still uses it.
-
-    Attributes:
-        rank: Rank of the memory.
-        use_index: Position of the use in the trace of the rank.
-        free_index: Position of the free in the trace of the rank.
-        use: The last use on the stream.
-        freed: The free.
-    """
+    """Memory that may be given out again while a stream still uses it."""
 
     rank: int
-    use_index: int
-    free_index: int
-    use: MemoryUse
+    use_index: int  # position in the trace of the rank
+    free_index: int  # position in the trace of the rank
+    use: MemoryUse  # the last use on the stream
     freed: StorageFreed
 
 
@@ -117,18 +100,15 @@ def _work(use: MemoryUse) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Orderings:
-    """All races and early frees of a run.
+    """All races and early frees of a run."""
 
-    Attributes:
-        races: Sorted by rank, then by position of the second use.
-        early_frees: Sorted by rank, then by position of the free.
-        harmless_frees: Early frees without harm, in the same order; see
-            Note [Memory that goes back to a pool].
-    """
-
-    races: tuple[Race, ...] = ()
-    early_frees: tuple[EarlyFree, ...] = ()
-    harmless_frees: tuple[EarlyFree, ...] = ()
+    races: tuple[Race, ...] = ()  # sorted by rank, then by position of the second use
+    early_frees: tuple[
+        EarlyFree, ...
+    ] = ()  # sorted by rank, then by position of the free
+    harmless_frees: tuple[
+        EarlyFree, ...
+    ] = ()  # see Note [Memory that goes back to a pool]
 
 
 def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Orderings:
@@ -180,25 +160,20 @@ def _has_several_lanes(trace: Sequence[TraceRecord]) -> bool:
 
 @dataclass(slots=True)
 class _Finder(Observer):
-    """An observer that compares each use with the uses before it.
-
-    Attributes:
-        traces: Trace of each rank.
-        storages: Shadows by storage, one mapping for each rank.
-        ranks_of_subjects: Ranks that play a training program around a subject.
-        races: Races found so far, by rank and records.
-        early_frees: Early frees found so far.
-        given_back: Early frees into a pool, by lane. The next entry of the lane tells whether
-            they are harmful; until then they are not.
-        harmless_frees: Early frees that the next entry of their lane proved harmless.
-    """
+    """An observer that compares each use with the uses before it."""
 
     traces: Traces
+    # Shadows by storage, one mapping for each rank.
     storages: tuple[dict[int, StorageShadow], ...]
-    ranks_of_subjects: Set[int]
-    races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
+    ranks_of_subjects: Set[int]  # they play a training program around a subject
+    races: dict[tuple[int, int, int], Race] = field(
+        default_factory=dict
+    )  # by rank and records
     early_frees: list[EarlyFree] = field(default_factory=list)
+    # Early frees into a pool, by lane. The next entry of the lane tells whether they are harmful;
+    # until then they are not.
     given_back: dict[int, list[tuple[Last, EarlyFree]]] = field(default_factory=dict)
+    # Early frees that the next entry of their lane proved harmless.
     harmless_frees: list[tuple[Last, EarlyFree]] = field(default_factory=list)
 
     @override

@@ -51,17 +51,11 @@ _MAX_EDGES = 4
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """Edges that remove races and early frees, as judging the trace again has shown.
-
-    Attributes:
-        edges: Edges to insert.
-        num_removed: Number of races and early frees that the edges remove.
-        left: Those that remain.
-    """
+    """Edges that remove races and early frees, as judging the trace again has shown."""
 
     edges: tuple[Edge, ...]
-    num_removed: int
-    left: tuple[Unordered, ...]
+    num_removed: int  # races and early frees that the edges remove
+    left: tuple[Unordered, ...]  # those that remain
 
     @override
     def __str__(self) -> str:
@@ -79,18 +73,13 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class Disorder:
-    """One missing order, with all races and early frees that it causes.
+    """One missing order, with all races and early frees that it causes."""
 
-    Attributes:
-        found: The race or early free that shows the disorder, then all others that the same
-            remedy removes; without a remedy, all that are left.
-        remedy: The remedy; None where no few edges order the work.
-        semantics: Rules under which the order is missing.
-    """
-
+    # The race or early free that shows the disorder, then all others that the same remedy removes;
+    # without a remedy, all that are left.
     found: tuple[Unordered, ...]
-    remedy: Remedy | None
-    semantics: Semantics
+    remedy: Remedy | None  # None where no few edges order the work
+    semantics: Semantics  # under which the order is missing
 
 
 def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]:

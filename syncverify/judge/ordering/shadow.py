@@ -22,17 +22,12 @@ _CellKey = tuple[int, int, tuple[tuple[int, int], ...]]
 
 @dataclass(slots=True, eq=False)
 class Cell:
-    """The last accesses to a region.
-
-    Attributes:
-        region: The bytes.
-        reads: Reads that no later write of the region is ordered after.
-        writes: Writes that no later write of the region is ordered after; often one.
-        neighbours: Cells that share a byte with this one, itself included.
-    """
+    """The last accesses to a region."""
 
     region: MemoryRegion
+    # Reads that no later write of the region is ordered after.
     reads: Last = field(default_factory=dict)
+    # Writes that no later write of the region is ordered after; often one.
     writes: Last = field(default_factory=dict)
     # No repr: neighbours refer to each other.
     neighbours: list[Cell] = field(default_factory=list, repr=False)
@@ -44,15 +39,11 @@ class StorageShadow:
 
     One lane alone uses most storages, and its uses are in order. So uses are only noted in
     a list, without cells, until a second lane comes.
-
-    Attributes:
-        only_lane: The only lane that has used the storage; None once there are two.
-        last: The last access of each lane, to any bytes.
-        noted: All uses of the only lane, in order; empty once they are in cells.
     """
 
-    only_lane: int | None = None
-    last: Last = field(default_factory=dict)
+    only_lane: int | None = None  # the only user so far; None once there are two
+    last: Last = field(default_factory=dict)  # of each lane, to any bytes
+    # All uses of the only lane, in order; empty once they are in cells.
     noted: list[LastUse] = field(default_factory=list)
     _cells: dict[_CellKey, Cell] = field(default_factory=dict)
     # Cells by bit length of their size, each list sorted by first byte. Cells of one list

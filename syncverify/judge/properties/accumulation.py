@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterator
 
 from syncverify.judge.evidence import Event, Mistimed
-from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.expected_gradient import local_gradient
+from syncverify.judge.properties.after_wait import AfterWait, after_wait
 from syncverify.judge.properties.circumstances import (
     after_like_step,
     with_circumstances,
@@ -14,11 +15,10 @@ from syncverify.judge.properties.circumstances import (
 from syncverify.judge.properties.judgement import Judgement, early_launches
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import may_hold_gradients
-from syncverify.judge.properties.values import after_wait, compare
+from syncverify.judge.properties.values import compare
 from syncverify.judge.signs import Early
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario import step_plan
-from syncverify.trace.run import Observation
 
 
 def accumulates(judgement: Judgement) -> bool:
@@ -67,27 +67,19 @@ ACCUMULATION_IS_LOCAL_UNTIL_REDUCED = Property(
 )
 
 
-def _accumulated(
-    judgement: Judgement,
-) -> Iterator[tuple[ExpectedGradient, Observation]]:
+def _accumulated(judgement: Judgement) -> Iterator[AfterWait]:
+    reference = judgement.reference
     for rank, rank_run in enumerate(judgement.run.ranks):
-        for observation in rank_run.observations:
-            step = observation.step
-            if observation.micro_batch is None or judgement.was_refused(step):
+        for seen in rank_run.observations:
+            if seen.micro_batch is None or judgement.was_refused(seen.step):
                 continue
-            count = observation.micro_batch + 1
             for spec in judgement.scenario.trainable:
-                if observation.gradients[spec.name] is not None:
-                    expected = ExpectedGradient(
-                        reference=judgement.reference,
-                        spec=spec,
-                        rank=rank,
-                        step=step,
-                        count=count,
-                        ranks=(rank,),
-                        divisor=1,
+                if seen.gradients[spec.name] is not None:
+                    count = seen.micro_batch + 1
+                    yield (
+                        local_gradient(reference, spec, rank, seen.step, count),
+                        seen,
                     )
-                    yield expected, observation
 
 
 def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
@@ -106,11 +98,11 @@ def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
         count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
         is_again = (rank, step) in again
         sign = frozenset({Early(record.source)})
+        later = ", and later reduced the result again" if is_again else ""
         yield finding(
             "reduced_twice" if is_again else "reduced_early",
             f"rank {rank} reduced in micro-batch {micro_batch} of {count} "
-            f"(step {step})"
-            f"{', and later reduced the result again' if is_again else ''}: {record}",
+            f"(step {step}){later}: {record}",
             rank,
             record.parameters,
             Mistimed(rank=rank, step=step, events=(Event("", record),)),

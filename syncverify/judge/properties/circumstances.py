@@ -1,4 +1,4 @@
-"""Circumstances of a wrong gradient that point to a mistake elsewhere in the run.
+"""What else may be behind a wrong gradient: circumstances of the run, and other mistakes.
 
 Note [When it is wrong]
     A step that is wrong after equal steps that were right tells of state that was not reset.
@@ -8,6 +8,11 @@ Note [When it is wrong]
     A wrong step that is like a right one shows itself that state was left over: whatever else
     is seen after right steps alone is likely of that state.
     Each circumstance is a sign: a violation that shows it explains the others.
+
+Note [Several readings]
+    A value of few elements may fit two explanations: a quarter of the right gradient lacks three
+    of four equal micro-batches, or is divided by four ranks. Other gradients tell which one it is.
+    And a gradient may be wrong because of a line in which ranks meet, or miss each other.
 """
 
 from __future__ import annotations
@@ -15,15 +20,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import torch
+
+from syncverify.judge.approximate_causes import displaced
+from syncverify.judge.cause import VAGUE_CAUSES, Cause
+from syncverify.judge.decoding import explanations
 from syncverify.judge.evidence import WrongGradient
-from syncverify.judge.properties.contents import Contents
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.signs import Circumstance, Clues, Sign, Signs
+from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.properties.judgement import Judgement, launches_of_step
+from syncverify.judge.properties.sent import places_of, senders
+from syncverify.judge.signs import (
+    CauseSign,
+    Circumstance,
+    Clues,
+    Incomplete,
+    Meeting,
+    Sign,
+    Signs,
+    Skipped,
+)
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
 from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch
+from syncverify.trace.source_lines import SourceLine
+
+# Places of gradients: parameter and first element; None where some value is not known.
+_Places = frozenset[tuple[str, int]] | None
+_OF_NO_LAUNCH = frozenset({"not_reduced", "hook_too_early"})
+# Kinds that say the same of a gradient with one contribution.
+_SAME_OF_ONE = (
+    frozenset({"micro_batch_missing", "never_written"}),
+    frozenset({"contribution_doubled", "scaled"}),
+)
+# Kinds that say the same where each rank has one micro-batch.
+_SAME_OF_ONE_EACH = (frozenset({"micro_batch_missing", "rank_contribution_missing"}),)
 
 
 def with_circumstances(
@@ -34,12 +67,12 @@ def with_circumstances(
     Where the trace proves a cause, other contents of a bucket are none.
     """
     found, known = list(findings), dict[int, Signs]()
-    contents = dict[int, Contents]()
+    contents = dict[int, _Contents]()
     steps = [each.evidence.step or 0 for each in found]
     for finding, step in zip(found, steps, strict=True):
         if step not in known:
             known[step] = _circumstances(judgement, step, min(steps))
-            contents[step] = Contents(judgement, step)
+            contents[step] = _Contents(judgement, step)
         meeting = ""
         if finding.parameter is not None and finding.rank is not None:
             meeting = contents[step].meeting(finding.parameter, finding.rank)
@@ -63,32 +96,25 @@ def _mixed_up(
 ) -> Violation:
     """Return the finding of a gradient that met another one in a collective."""
     rank, step = evidence.rank, evidence.step
+    signs |= {Circumstance.OTHER_CONTENTS}
     return replace(
         finding,
         cause="bucket_mismatch",
         summary=f"gradient of {finding.parameter!r} on rank {rank}, step {step} is wrong: "
         f"{meeting}",
         evidence=replace(evidence, explanation=meeting, is_proven=True, readings=()),
-        clues=Clues.of_finding(
-            finding.clues.shows, signs | {Circumstance.OTHER_CONTENTS}
-        ),
+        clues=Clues.of_finding(finding.clues.shows, signs),
     )
 
 
 def _circumstances(judgement: Judgement, step: int, first_wrong: int) -> Signs:
-    """Return the signs of a finding in a step.
-
-    Args:
-        judgement: The run.
-        step: Step of the finding.
-        first_wrong: First step of the run with a finding of the same property.
-    """
-    signs = set[Sign](after_earlier_steps(judgement.scenario, step, first_wrong))
-    for rank_run in judgement.run.ranks:
-        for launch in launches_of(rank_run.trace):
-            if launch.in_tensor_hook and launch.moment.step == step:
-                signs.add(Circumstance.IN_TENSOR_HOOK)
-    return frozenset(signs)
+    """Return the signs of a finding in a step; `first_wrong` has the property's first finding."""
+    signs = after_earlier_steps(judgement.scenario, step, first_wrong)
+    is_in_hook = any(
+        launch.in_tensor_hook and launch.moment.step == step
+        for launch in launches_of(judgement.records)
+    )
+    return signs | {Circumstance.IN_TENSOR_HOOK} if is_in_hook else signs
 
 
 def after_earlier_steps(scenario: Scenario, step: int, first_wrong: int) -> Signs:
@@ -117,3 +143,191 @@ def is_like(scenario: Scenario, step: int, earlier: int) -> bool:
     events = {scenario.step_event(at) for at in range(step + 1)}
     uses = {spec.used for spec in scenario.parameters}
     return counts[0] == counts[1] and events == {PLAIN} and uses == {"always"}
+
+
+class _Contents:
+    """The places of gradients in the reductions of one step, on all ranks, by their values.
+
+    A launch of `.grad` itself names its gradients. A copy of them has no name, but values are
+    known (Note [Names by value] in `sent.py`). Equal values may meet by chance, so places are
+    compared only to explain a gradient that is wrong, and never to find one.
+    """
+
+    def __init__(self, judgement: Judgement, step: int) -> None:
+        self._places: dict[CollectiveKey, dict[int, _Places]] = {}
+        self._launches: dict[CollectiveKey, CollectiveLaunch] = {}
+        for rank in range(len(judgement.run.ranks)):
+            for launch in _reductions(judgement, rank, step):
+                rounds = judgement.reference.rounds
+                found = None if rounds else places_of(judgement.reference, rank, launch)
+                known = None if found is None else frozenset(found)
+                self._places.setdefault(launch.key, {})[rank] = known
+                self._launches.setdefault(launch.key, launch)
+
+    @property
+    def may_differ(self) -> bool:
+        """Tell whether some rank may have another gradient at a place than its peers."""
+        return any(
+            None in places.values() or len({*places.values()}) > 1
+            for places in self._places.values()
+        )
+
+    def meeting(self, name: str, rank: int) -> str:
+        """Tell, in words, where a gradient meets another one; "" if it does not."""
+        for key, places in self._places.items():
+            own = places.get(rank)
+            for peer, theirs in places.items():
+                for place in sorted(_crossed(name, own, theirs)):
+                    return (
+                        f"on rank {rank} it is sent from element {place} of a bucket, and on "
+                        f"rank {peer} it is not, in {self._launches[key]}"
+                    )
+        return ""
+
+
+def _crossed(name: str, own: _Places, theirs: _Places) -> Iterator[int]:
+    """Yield the places of a gradient at which a peer has another one.
+
+    Where both may have one and the same gradient, a value is equal by chance.
+    """
+    if own is None or theirs is None:
+        return
+    for parameter, start in own:
+        mine = {one for one, at in own if at == start}
+        others = {other for other, at in theirs if at == start}
+        if parameter == name and others and not mine & others:
+            yield start
+
+
+def other_signs(
+    judgement: Judgement,
+    expected: ExpectedGradient,
+    observed: torch.Tensor | None,
+    cause: Cause,
+    *,
+    is_proven: bool,
+) -> Signs:
+    """Return the signs of which each would explain a wrong gradient.
+
+    `is_proven` says that the trace leaves no cause but the given one.
+    """
+    lines = _lines_behind(judgement, expected, cause)
+    if len(expected.ranks) == 1 and observed is not None and not observed.any():
+        lines |= {Circumstance.UNSENT_ZEROS}
+    if is_proven:
+        return lines
+    kinds = {each.kind for each in fitting_causes(expected, observed)}
+    return lines | {CauseSign(each) for each in kinds - {cause.kind}}
+
+
+def shown_signs(
+    cause: Cause,
+    observed: torch.Tensor | None,
+    reductions: Iterable[CollectiveLaunch],
+) -> Signs:
+    """Return the signs that a wrong gradient shows.
+
+    Zeros that nobody sent explain those that are in gradients of a single rank, too.
+    `reductions` are those of the gradient in its step.
+    """
+    is_zero = observed is not None and not observed.any()
+    own: set[Sign] = {CauseSign(cause.kind)}
+    if is_zero and cause.kind in _OF_NO_LAUNCH:
+        own.add(Circumstance.UNSENT_ZEROS)
+    if cause.kind == "reduced_early":
+        own |= {Incomplete(launch.source) for launch in reductions}
+    return frozenset(own)
+
+
+def other_readings(
+    expected: ExpectedGradient, observed: torch.Tensor | None, cause: Cause
+) -> list[str]:
+    """Return texts of other mistakes that give a wrong gradient, one for each kind.
+
+    Factors have one text for each number that they may be. Kinds are left out that say the
+    same of so few contributions.
+    """
+    same = [*(_SAME_OF_ONE_EACH if expected.count <= 1 else ())]
+    same += _SAME_OF_ONE if len(expected.terms()) <= 1 else ()
+    alike = {cause.kind}.union(*(kinds for kinds in same if cause.kind in kinds))
+    texts: dict[str, str] = {}
+    for other in fitting_causes(expected, observed):
+        is_factor = other.kind == cause.kind == "scaled" and other.text != cause.text
+        if is_factor or other.kind not in alike:
+            texts.setdefault(other.text if is_factor else other.kind, other.text)
+    return [*texts.values()]
+
+
+def fitting_causes(
+    expected: ExpectedGradient, observed: torch.Tensor | None
+) -> list[Cause]:
+    """List the causes that would give a wrong gradient, each text once, simple ones first."""
+    is_known = not expected.reference.rounds
+    if not is_known or observed is None or observed.shape != expected.value().shape:
+        return []
+    causes = {
+        cause.text: cause
+        for cause, value in explanations(expected)
+        if torch.equal(observed, value.to(observed.dtype))
+    }
+    moved = displaced(expected, observed, is_proof=bool(observed.isfinite().all()))
+    if moved is not None and all(each.kind != moved.kind for each in causes.values()):
+        causes[moved.text] = moved
+    return [*causes.values()]
+
+
+def _lines_behind(
+    judgement: Judgement, expected: ExpectedGradient, cause: Cause
+) -> Signs:
+    """Return signs of collectives in which ranks disagree about the parameter."""
+    name, rank = expected.spec.name, expected.rank
+    if cause.kind == "not_reduced":
+        return frozenset(
+            Skipped(launch.source)
+            for peer in range(judgement.scenario.mesh.num_ranks)
+            for launch in _reductions(judgement, peer, expected.step)
+            if name in (senders(judgement.reference, peer, launch) or ())
+        )
+    if cause.kind in {"misplaced", *VAGUE_CAUSES}:
+        return frozenset(_crossings(judgement, rank, expected.step, name))
+    return frozenset()
+
+
+def skips(judgement: Judgement) -> Signs:
+    """Return signs of collectives that a peer skips although it finishes the step."""
+    ranks, found = range(len(judgement.run.ranks)), set[Sign]()
+    for step in range(judgement.scenario.num_steps):
+        issued = {
+            rank: {each.key for each in launches_of_step(own.trace, step)}
+            for rank, own in enumerate(judgement.run.ranks)
+            if own.at("reduced", step) is not None
+        }
+        found |= {
+            Skipped(launch.source)
+            for rank in ranks
+            for launch in _reductions(judgement, rank, step)
+            for peer in launch.ranks
+            if peer in issued and launch.key not in issued[peer]
+        }
+    return frozenset(found)
+
+
+def _crossings(
+    judgement: Judgement, rank: int, step: int, name: str
+) -> Iterator[Meeting]:
+    """Yield lines in which other gradients met the parameter's in one collective."""
+    for launch in _reductions(judgement, rank, step):
+        own = senders(judgement.reference, rank, launch)
+        for peer in launch.ranks:
+            for theirs in _reductions(judgement, peer, step):
+                if theirs.key != launch.key:
+                    continue
+                met = senders(judgement.reference, peer, theirs)
+                is_other = own and met and (name in own) != (name in met)
+                if is_other and isinstance(line := launch.source, SourceLine):
+                    yield Meeting(line.path, line.number)
+
+
+def _reductions(judgement: Judgement, rank: int, step: int) -> list[CollectiveLaunch]:
+    launches = launches_of_step(judgement.run.ranks[rank].trace, step)
+    return [launch for launch in launches if launch.reduces]

@@ -1,25 +1,32 @@
-"""Properties of the collectives that a rank issues."""
+"""Properties of the reductions that a rank issues: how often, and how large."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import torch
 
+from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
-from syncverify.judge.evidence import ReducedTwice, TooFewElements, launched
+from syncverify.judge.evidence import OverCap, ReducedTwice, TooFewElements, launched
 from syncverify.judge.properties.after_wait import on_all_ranks, owes_reduction
 from syncverify.judge.properties.circumstances import with_circumstances
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.property import Property
-from syncverify.judge.properties.sent import true_slots
+from syncverify.judge.properties.sent import senders, true_slots
 from syncverify.judge.signs import CauseSign
+from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario import step_plan
-from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.scenario.layout import (
+    contributing_ranks,
+    itemsize,
+    local_bytes,
+    reduce_axes,
+)
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.regions import overlap
 
 # Causes of wrong gradients that come with too few elements.
 _LOSSES = frozenset(
@@ -54,26 +61,21 @@ EACH_BUCKET_REDUCED_ONCE_PER_STEP = Property(
 
 
 def _wrong_steps(judgement: Judgement) -> Iterator[Violation]:
+    scenario, promises = judgement.scenario, judgement.reference.capabilities
     for rank, rank_run in enumerate(judgement.run.ranks):
-        for step in range(judgement.scenario.num_steps):
+        for step in range(scenario.num_steps):
             launches = launches_of_step(rank_run.trace, step)
-            reductions = [record for record in launches if record.reduces]
             # Late gradients must be added to reduced ones, so a second reduction is legal.
-            if (
-                not judgement.reference.capabilities.reduces_each_micro_batch
-                and judgement.scenario.step_event(step) != "extra_backward"
-            ):
+            is_late = scenario.step_event(step) == "extra_backward"
+            if not (is_late or promises.reduces_each_micro_batch):
+                reductions = [record for record in launches if record.reduces]
                 yield from _reduced_twice(judgement, rank, step, reductions)
-            if rank_run.at("reduced", step) is not None and not (
-                _is_sent_to_owners(judgement, launches)
-            ):
+            # Owners of gradients get messages, and need not send any.
+            goes_to_owners = promises.gradients == "owner" and any(
+                each.operation in POINT_TO_POINT for each in launches
+            )
+            if rank_run.at("reduced", step) is not None and not goes_to_owners:
                 yield from _too_few_elements(judgement, rank, step, launches)
-
-
-def _is_sent_to_owners(judgement: Judgement, launches: list[CollectiveLaunch]) -> bool:
-    """Tell whether messages go to owners of gradients, who need not send any."""
-    is_owner = judgement.reference.capabilities.gradients == "owner"
-    return is_owner and any(each.operation in POINT_TO_POINT for each in launches)
 
 
 def _reduced_twice(
@@ -84,37 +86,25 @@ def _reduced_twice(
         pairs = (
             (first, _in_both(judgement, rank, first, second))
             for first in launches[:place]
-            if first.ranks == second.ranks and _overlap(first, second)
+            if first.ranks == second.ranks and overlap(first.regions, second.regions)
         )
         first, common = next((pair for pair in pairs if pair[1]), (second, []))
         if common:
-            yield finding(
-                "reduced_twice",
-                f"rank {rank} reduced the same memory twice in step {step}",
-                rank,
-                tuple(common),
-                ReducedTwice(
-                    rank=rank,
-                    step=step,
-                    events=(launched(first), launched(second)),
-                ),
-            )
+            summary = f"rank {rank} reduced the same memory twice in step {step}"
+            events = launched(first), launched(second)
+            evidence = ReducedTwice(rank=rank, step=step, events=events)
+            yield finding("reduced_twice", summary, rank, tuple(common), evidence)
 
 
 def _in_both(
     judgement: Judgement, rank: int, first: CollectiveLaunch, second: CollectiveLaunch
 ) -> list[str]:
     """Name the parameters with a gradient in both reductions, in order."""
-    named = (_named(judgement, rank, each) for each in (first, second))
-    return sorted(set.intersection(*named))
-
-
-def _named(judgement: Judgement, rank: int, launch: CollectiveLaunch) -> set[str]:
-    return {s.parameter for s in true_slots(judgement.reference, rank, launch)}
-
-
-def _overlap(first: CollectiveLaunch, second: CollectiveLaunch) -> bool:
-    return any(a.overlaps(b) for a in first.regions for b in second.regions)
+    one, other = (
+        {slot.parameter for slot in true_slots(judgement.reference, rank, launch)}
+        for launch in (first, second)
+    )
+    return sorted(one & other)
 
 
 def _too_few_elements(
@@ -122,7 +112,7 @@ def _too_few_elements(
 ) -> Iterator[Violation]:
     scenario = judgement.scenario
     owed = sum(
-        math.prod(local_shape(scenario.mesh, spec, rank))
+        judgement.numel(spec.name, rank)
         for spec in scenario.trainable
         if len(ranks := contributing_ranks(scenario.mesh, spec, rank)) > 1
         and step_plan.has_gradient(scenario, spec, ranks, step)
@@ -151,17 +141,11 @@ def _num_exchanged(judgement: Judgement, launch: CollectiveLaunch) -> int:
     """Count the gradient elements that a collective has room for."""
     # A collective that reduces nothing moves bytes: two elements of 16 bits fit into a word
     # of 32 bits.
+    trained = judgement.scenario.trainable
     if launch.reduces or not launch.numel:
         return launch.numel
-    dtypes = {spec.effective_grad_dtype for spec in judgement.scenario.trainable}
-    moved_bytes = launch.numel * _width(launch.dtype)
-    return max(launch.numel, moved_bytes // min(map(_width, dtypes)))
-
-
-def _width(dtype: str) -> int:
-    """Return the bytes of one element."""
-    found: torch.dtype = getattr(torch, dtype)
-    return found.itemsize
+    moved_bytes = launch.numel * int(getattr(torch, launch.dtype).itemsize)
+    return max(launch.numel, moved_bytes // min(map(itemsize, trained)))
 
 
 def _is_right(judgement: Judgement, rank: int, step: int) -> bool:
@@ -171,3 +155,61 @@ def _is_right(judgement: Judgement, rank: int, step: int) -> bool:
         for expected, observation in on_all_ranks(judgement, reduced=True)
         if expected.rank == rank and observation.step == step
     )
+
+
+def keeps_a_cap(judgement: Judgement) -> bool:
+    """The subject promises to keep the bucket cap, and two gradients or more are reduced."""
+    scenario, promises = judgement.scenario, judgement.reference.capabilities
+    reduced = [s for s in scenario.trainable if reduce_axes(scenario.mesh, s)]
+    return promises.keeps_bucket_cap and len(reduced) > 1
+
+
+def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
+    """Gradients that are reduced together fit the bucket cap, which counts bytes of one rank.
+
+    For all ranks and reductions that send several gradients: their local parts, in the
+    dtypes of the gradients, have no more bytes together than the cap. Judged for
+    subjects that declare `keeps_bucket_cap`.
+
+    Catches: a cap that is ignored, or counted in elements, or in bytes of all ranks. Does not
+    judge small buckets, padding and other wire formats, nor a large gradient alone.
+    """
+    if not judgement.reference.capabilities.keeps_bucket_cap:
+        return
+    cap, mesh = judgement.scenario.bucket_cap_bytes, judgement.scenario.mesh
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for launch in launches_of(rank_run.trace):
+            if not launch.reduces:
+                continue
+            names = senders(judgement.reference, rank, launch) or ()
+            specs = [e for e in judgement.scenario.trainable if e.name in names]
+            num_bytes = sum(local_bytes(mesh, spec, rank) for spec in specs)
+            numel = sum(judgement.numel(name, rank) for name in names)
+            # More elements than are sent: gradients of equal values have one place.
+            if len(names) > 1 and num_bytes > cap and numel <= launch.numel:
+                summary = (
+                    f"{launch.operation} at {launch.source} ({launch.moment}) has gradients of "
+                    f"{', '.join(names)} with {num_bytes} bytes together; the cap is {cap}"
+                )
+                evidence = OverCap(
+                    rank=rank, named=(launch.source,), bytes=num_bytes, cap=cap
+                )
+                yield finding("over_cap", summary, rank, None, evidence)
+
+
+BUCKET_FITS_THE_CAP = Property(
+    bucket_fits_the_cap,
+    order=180,
+    applies=keeps_a_cap,
+    example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
+    needs_data=False,
+    promise="keeps_bucket_cap",
+    causes=(
+        Mistake(
+            "over_cap",
+            "a bucket is larger than its cap",
+            "close a bucket before a gradient that would bring it over the cap; count bytes"
+            " of local parts",
+        ),
+    ),
+)

@@ -1,4 +1,4 @@
-"""The reason why ranks that meet in one collective disagree on it.
+"""The reason why ranks that meet in one collective disagree on it, and the rank that is wrong.
 
 Note [Why ranks disagree]
     Sizes that differ are a symptom. Three reasons are reported where they are proven:
@@ -11,41 +11,60 @@ Note [Why ranks disagree]
 
     Whatever else differs is a mismatch, with the rank that skipped a collective, or has one too
     many, if it is known.
+
+Note [Skipped, or one too many]
+    A rank issues X where its peers issue Y. It has skipped Y, or X is one too many. The first of
+    these that tells decides:
+
+    1. Steps and phases: X is one too many if it belongs to an earlier place than Y; Y was
+       skipped if X belongs to a later one.
+    2. The collectives that follow: ranks agree again without X, or without Y.
+    3. The collectives before, in which ranks agree: X repeats the last one, which Y followed, and
+       never came right after Y; or X came after Y alone.
+    4. Lines of one function, where X is new: X is above Y; or X and Y are below the last one, and X
+       is below Y.
+
+    Otherwise it is one of both: a loop that runs once more looks like a line that was skipped.
+    Of two ranks alone, the one that leaves the order before it is named, or else the one that has
+    one more.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.sent import senders, true_slots
-from syncverify.judge.properties.skipping import Odd, odd_rank, own_line
 from syncverify.judge.traced import launches_of
-from syncverify.scenario.layout import contributing_ranks, local_shape
+from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, MatchedArguments
 from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.source_files import is_torch_line
+from syncverify.trace.source_lines import Origin, lines_among
 
-Launches = dict[int, CollectiveLaunch]
+_PHASES = ("bind", "backward", "wait", "zero_grad", "unbind")
+
+# The launch of a collective on each rank.
+Launches = Mapping[int, CollectiveLaunch]
+Rows = Mapping[int, Sequence[CollectiveLaunch]]
+_Identity = tuple[tuple[Origin, ...], tuple[str, ...], MatchedArguments]
+_Place = tuple[int, int, int]
 
 
 def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Cause:
-    """Return the cause of a disagreement of two ranks; its text ends the summary.
-
-    Args:
-        judgement: The run.
-        launches: All launches of the collective, by rank.
-        pair: Two ranks whose launches differ.
-    """
+    """Return why two ranks of a collective disagree; the text of the cause ends the summary."""
     two = {rank: launches[rank] for rank in pair}
-    if not all(isinstance(each, torch.dtype) for each in _dtypes(two)):
+    dtypes = [getattr(torch, launch.dtype, None) for launch in two.values()]
+    if not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
         # A barrier has no dtype: nothing is sent.
         return skipped_by(judgement.run, launches)
     sent = _sent(judgement, two)
@@ -54,32 +73,24 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     axes_outside = f"{', '.join(sorted(outside))} over these ranks"
     if outside and foreign == sent:
         right = _right_group(judgement, min(outside), pair[0])
-        return Cause(
-            "foreign_contribution", f": no axis reduces {axes_outside}; {right}"
-        )
+        text = f": no axis reduces {axes_outside}; {right}"
+        return Cause("foreign_contribution", text)
     if outside and _agree_without(judgement, two, foreign):
         inside = sorted({name for names in sent.values() for name in names} - outside)
         bucket = f"the bucket of {', '.join(inside)} holds gradients of other groups"
         return Cause("groups_mixed", f": {bucket}: no axis reduces {axes_outside}")
-    beside = next(_beside(judgement, two), "")
-    if beside:
+    if beside := next(_beside(judgement, two), ""):
         return Cause("buckets_differ", beside)
     return skipped_by(judgement.run, launches)
 
 
 def _right_group(judgement: Judgement, name: str, rank: int) -> str:
     """Name the ranks over which a rank has to reduce the gradient of a parameter."""
-    scenario = judgement.scenario
-    spec = next(each for each in scenario.parameters if each.name == name)
-    ranks = contributing_ranks(scenario.mesh, spec, rank)
+    (spec, *_) = _specs(judgement, name)
+    ranks = contributing_ranks(judgement.scenario.mesh, spec, rank)
     if len(ranks) == 1:
         return f"the gradient of {name} on rank {rank} stays its own"
     return f"rank {rank} has to reduce {name} over ranks {list(ranks)}"
-
-
-def _dtypes(two: Launches) -> list[object]:
-    """Return torch's dtypes of launches; None where torch has no such name."""
-    return [getattr(torch, launch.dtype, None) for launch in two.values()]
 
 
 def _sent(judgement: Judgement, two: Launches) -> dict[int, tuple[str, ...]]:
@@ -111,7 +122,7 @@ def _agree_without(
     for rank, launch in two.items():
         if launch.operation not in REDUCING_OPERATIONS:
             return False
-        numel = launch.numel - sum(_numel(judgement, rank, n) for n in foreign[rank])
+        numel = launch.numel - sum(judgement.numel(n, rank) for n in foreign[rank])
         rest.add(replace(launch, numel=numel).matched_arguments)
     return len(rest) == 1 and next(iter(rest)).numel != 0
 
@@ -119,19 +130,17 @@ def _agree_without(
 def _beside(judgement: Judgement, two: Launches) -> Iterator[str]:
     """Yield, in words, each gradient that is beside another one on one rank only."""
     slots = {rank: true_slots(judgement.reference, rank, two[rank]) for rank in two}
-    for (rank, own), (peer, theirs) in (
-        [*slots.items()],
-        [*reversed(slots.items())],
-    ):
-        if two[rank].operation not in REDUCING_OPERATIONS or not _is_full(
-            two[peer], theirs
-        ):
+    for rank, peer in itertools.permutations(two):
+        theirs = slots[peer]
+        is_reduction = two[rank].operation in REDUCING_OPERATIONS
+        if not is_reduction or not _is_full(two[peer], theirs):
             continue
         names = {slot.parameter for slot in theirs}
-        common = [slot for slot in own if slot.parameter in names]
-        for slot in own:
-            more = slot.parameter not in names and not _shares_bytes(slot, common)
-            if common and more and _numel(judgement, peer, slot.parameter):
+        common = [slot for slot in slots[rank] if slot.parameter in names]
+        for slot in slots[rank]:
+            is_moved = any(share_bytes(slot, each) for each in common)
+            is_more = slot.parameter not in names and not is_moved
+            if common and is_more and judgement.numel(slot.parameter, peer):
                 yield (
                     f": {slot.parameter} is in one bucket with {common[0].parameter} on rank "
                     f"{rank}, and not on rank {peer}"
@@ -148,11 +157,13 @@ def _is_full(launch: CollectiveLaunch, slots: Sequence[ParameterSlot]) -> bool:
     return bool(reached >= launch.numel * getattr(torch, launch.dtype).itemsize)
 
 
-def _shares_bytes(slot: ParameterSlot, others: Sequence[ParameterSlot]) -> bool:
-    return any(
-        slot.offset_bytes < other.end_byte and other.offset_bytes < slot.end_byte
-        for other in others
-    )
+def share_bytes(one: ParameterSlot, other: ParameterSlot) -> bool:
+    """Tell whether two slots meet in a buffer."""
+    return one.offset_bytes < other.end_byte and other.offset_bytes < one.end_byte
+
+
+def _specs(judgement: Judgement, name: str) -> list[ParameterSpec]:
+    return [spec for spec in judgement.scenario.parameters if spec.name == name]
 
 
 def skipped_by(run: Run, launches: Launches) -> Cause:
@@ -165,29 +176,151 @@ def skipped_by(run: Run, launches: Launches) -> Cause:
     found = odd_rank(launches, rows)
     if found is None:
         return Cause("collective_mismatch", "")
-    text = ", or ".join(_odd_words(found))
-    lines = (own_line(each) for each in (found.skipped, found.extra) if each)
-    return Cause(
-        "collective_mismatch", f": rank {found.rank} {text}", lines=tuple(lines)
+    words = {"skipped ": found.skipped, "has one more: ": found.extra}
+    known = {
+        verb: replace(launch, source=own_line(launch))
+        for verb, launch in words.items()
+        if launch
+    }
+    text = ", or ".join(f"{verb}{launch}" for verb, launch in known.items())
+    lines = tuple(launch.source for launch in known.values())
+    return Cause("collective_mismatch", f": rank {found.rank} {text}", lines=lines)
+
+
+class Odd(NamedTuple):
+    """A rank that leaves the order of its peers."""
+
+    rank: int
+    skipped: CollectiveLaunch | None  # a peer's, which the rank may have skipped
+    extra: CollectiveLaunch | None  # own one that may be one too many
+
+
+def odd_rank(launches: Launches, rows: Rows) -> Odd | None:
+    """Return the rank that leaves the order of its peers.
+
+    `rows` has all launches of the ranks on the communicator, in the order of each rank. None where
+    each of two ranks may be the one that is wrong.
+    """
+    ranks = dict[object, list[int]]()
+    for rank, launch in launches.items():
+        ranks.setdefault(_identity(launch), []).append(rank)
+    usual, *rest = sorted(ranks.values(), key=len, reverse=True)
+    agreed = launches[usual[0]].matched_arguments
+    others = [each for each in rest if launches[each[0]].matched_arguments != agreed]
+    if not others:
+        return None
+    one, other = usual[0], others[0][0]
+    if len(usual) > len(others[0]):  # two of three ranks are right
+        return _judged(_met(other, one, launches, rows))
+    sides = _met(one, other, launches, rows), _met(other, one, launches, rows)
+    signs = itertools.product((_is_odd, _by_next), sides)
+    return next((_judged(side) for is_found, side in signs if is_found(side)), None)
+
+
+def own_line(launch: CollectiveLaunch) -> Origin:
+    """Return the line of a launch that a user can mend: none of torch's, where it is known."""
+    lines = lines_among((launch.source, *launch.callers))
+    return next((e for e in lines if not is_torch_line(e.file)), launch.source)
+
+
+class _Side(NamedTuple):
+    """What a rank and a peer issue: X and Y, then from there on, and what both issued before."""
+
+    rank: int
+    issued: CollectiveLaunch
+    due: CollectiveLaunch
+    own: Sequence[_Identity]
+    theirs: Sequence[_Identity]
+    before: Sequence[_Identity]
+
+    @property
+    def places(self) -> tuple[_Place, _Place]:
+        """Return the places of X and Y."""
+        return _place(self.issued), _place(self.due)
+
+
+def _met(rank: int, peer: int, launches: Launches, rows: Rows) -> _Side:
+    issued, due = launches[rank], launches[peer]
+    own, theirs, before = (
+        [_identity(each) for each in row if (each.sequence >= due.sequence) == is_later]
+        for row, is_later in (
+            (rows[rank], True),
+            (rows[peer], True),
+            (rows[peer], False),
+        )
+    )
+    return _Side(rank, issued, due, own, theirs, before)
+
+
+def _is_odd(side: _Side) -> bool:
+    """Tell whether the places or the agreed order have Y where the rank issues X."""
+    issued, due = side.places
+    if issued != due:
+        return due < issued
+    x, y, before = side.own[0], side.theirs[0], side.before
+    is_past, is_ahead = _comes_before(y, x, before), _comes_before(x, y, before)
+    if is_past == is_ahead:  # a loop, or X is new
+        pairs = {*itertools.pairwise([None, *before])}
+        last = before[-1] if before else None
+        return (last, y) in pairs and (last, x) not in pairs
+    return is_past
+
+
+def _comes_before(one: _Identity, other: _Identity, order: Sequence[_Identity]) -> bool:
+    return one in order and other in order[order.index(one) :]
+
+
+def _judged(side: _Side) -> Odd:
+    """Tell whether the rank skipped Y, or X is one too many: `Note [Skipped, or one too many]`."""
+    signs = (find(side) for find in (_by_place, _by_next, _by_order, _by_line))
+    is_extra = next((sign for sign in signs if sign is not None), None)
+    return Odd(
+        side.rank,
+        None if is_extra is True else side.due,
+        None if is_extra is False else side.issued,
     )
 
 
-def _odd_words(odd: Odd) -> Iterator[str]:
-    if odd.skipped:
-        yield f"skipped {replace(odd.skipped, source=own_line(odd.skipped))}"
-    if odd.extra:
-        yield f"has one more: {replace(odd.extra, source=own_line(odd.extra))}"
+def _by_place(side: _Side) -> bool | None:
+    issued, due = side.places
+    return None if issued == due else issued < due
 
 
-def _numel(judgement: Judgement, rank: int, name: str) -> int:
-    """Count the elements of a trainable parameter on a rank."""
-    mesh = judgement.scenario.mesh
-    return sum(
-        math.prod(local_shape(mesh, spec, rank))
-        for spec in _specs(judgement, name)
-        if spec.requires_grad
-    )
+def _by_next(side: _Side) -> bool | None:
+    without_x = _agree(side.own[1:], side.theirs)
+    return without_x if without_x != _agree(side.own, side.theirs[1:]) else None
 
 
-def _specs(judgement: Judgement, name: str) -> list[ParameterSpec]:
-    return [spec for spec in judgement.scenario.parameters if spec.name == name]
+def _agree(one: Sequence[_Identity], other: Sequence[_Identity]) -> bool:
+    return bool(one and other) and all(a == b for a, b in zip(one, other, strict=False))
+
+
+def _by_order(side: _Side) -> bool | None:
+    x, y, before = side.own[0], side.theirs[0], side.before
+    pairs, last = {*itertools.pairwise(before)}, before[-1:]
+    if [x] == last:
+        return True if (y, x) not in pairs and (x, y) in pairs else None
+    return False if (y, x) in pairs and (*last, x) not in pairs else None
+
+
+def _by_line(side: _Side) -> bool | None:
+    heads = (side.own[0], side.theirs[0], *side.before[-1:])
+    lines = lines_among(identity[0][-1] for identity in heads)
+    functions = {line._replace(number=0) for line in lines}
+    if side.own[0] in side.before or len(lines) < len(heads) or len(functions) > 1:
+        return None
+    x, y, *last = (line.number for line in lines)
+    if x < y:
+        return True
+    return False if x > y and all(line < y for line in last) else None
+
+
+def _identity(launch: CollectiveLaunch) -> _Identity:
+    lines = tuple(dict.fromkeys((launch.source, own_line(launch))))
+    return lines, launch.parameters, launch.matched_arguments
+
+
+def _place(launch: CollectiveLaunch) -> _Place:
+    moment = launch.moment
+    phase = _PHASES.index(moment.phase) if moment.phase in _PHASES else len(_PHASES)
+    return moment.step, phase, moment.micro_batch or 0

@@ -29,6 +29,7 @@ from typing import Final
 
 import torch
 
+from syncverify.judge.approximate_causes import divided_each_time
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import (
     MAX_CHANCE,
@@ -38,7 +39,6 @@ from syncverify.judge.decoding import (
     sizes_of,
 )
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.narrow_sums import divided_each_time
 from syncverify.judge.properties.gradient_facts import where
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.rounding import gamma
@@ -46,19 +46,16 @@ from syncverify.judge.traced import launches_of
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation
 
-WrongGradients = list[tuple[ExpectedGradient, Observation, Cause]]
+# A wrong gradient and its cause.
+Wrong = tuple[ExpectedGradient, Observation, Cause]
 # A cause, and the values that it leads to: each element is in one of them.
 _CauseAndValues = tuple[Cause, list[torch.Tensor]]
 _SEEN: Final = 64  # so many elements tell a factor from chance
 
 
 @dataclass(frozen=True)
-class _Wrong:
-    """A gradient that no explanation equals.
-
-    Attributes:
-        observed: The wrong one.
-    """
+class _Unexplained:
+    """A gradient that no explanation equals."""
 
     expected: ExpectedGradient
     observed: torch.Tensor
@@ -69,10 +66,10 @@ class _Wrong:
         return num_explanations(self.expected)
 
 
-def with_factors(judgement: Judgement, wrong: WrongGradients) -> WrongGradients:
+def with_factors(judgement: Judgement, wrong: list[Wrong]) -> list[Wrong]:
     """Explain wrong gradients that have no explanation by a factor, where one fits."""
     unexplained = {
-        index: _Wrong(expected, observed)
+        index: _Unexplained(expected, observed)
         for index, (expected, seen, cause) in enumerate(wrong)
         if cause.kind == "unexplained"
         and (observed := seen.gradients[expected.spec.name]) is not None
@@ -104,7 +101,9 @@ def reductions_of(
     return own or reductions
 
 
-def _known(judgement: Judgement, wrong: _Wrong, *, is_beside: bool) -> Cause | None:
+def _known(
+    judgement: Judgement, wrong: _Unexplained, *, is_beside: bool
+) -> Cause | None:
     """Return the factor of a collective or of each micro-batch; None if none fits."""
     expected, observed = wrong.expected, wrong.observed
     factors = itertools.chain(
@@ -157,7 +156,9 @@ def _each_time(
                 yield Cause("scaled", text), values
 
 
-def _of_common_factors(wrong: Mapping[int, _Wrong]) -> Iterator[tuple[int, Cause]]:
+def _of_common_factors(
+    wrong: Mapping[int, _Unexplained],
+) -> Iterator[tuple[int, Cause]]:
     """Yield causes of gradients that have a factor in common, or one in all their elements."""
     dtypes = dict.fromkeys(each.observed.dtype for each in wrong.values())
     groups = [
@@ -174,12 +175,7 @@ def _of_common_factors(wrong: Mapping[int, _Wrong]) -> Iterator[tuple[int, Cause
 
 @dataclass(frozen=True)
 class _Factor:
-    """A factor of the elements of some gradients.
-
-    Attributes:
-        low, high: Interval of factors that fit all elements.
-        names: Names of the parameters.
-    """
+    """A factor of the elements of some gradients: each one between the two fits all elements."""
 
     low: float
     high: float
@@ -194,7 +190,7 @@ class _Factor:
         )
 
     @classmethod
-    def of(cls, wrong: Sequence[_Wrong]) -> _Factor | None:
+    def of(cls, wrong: Sequence[_Unexplained]) -> _Factor | None:
         """Return the factor of gradients of one dtype; None if none fits, or one by chance."""
         parts = [_factors(each) for each in wrong]
         digits, lows, highs = map(torch.cat, zip(*parts, strict=True))
@@ -212,13 +208,13 @@ class _Factor:
         names = dict.fromkeys(each.expected.spec.name for each in wrong)
         return cls(low, high, tuple(names))
 
-    def fits(self, wrong: _Wrong) -> bool:
+    def fits(self, wrong: _Unexplained) -> bool:
         """Tell whether it may be the factor of a gradient."""
         _, lows, highs = _factors(wrong)
         return bool((lows <= self.high).all() and (highs >= self.low).all())
 
 
-def _factors(wrong: _Wrong) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _factors(wrong: _Unexplained) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the digits of each right element, and the least and the largest factor of it."""
     value = wrong.expected.value().reshape(-1)
     exact = wrong.observed.to(torch.float64).reshape(-1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -9,11 +12,11 @@ from itertools import chain
 from typing_extensions import override
 
 from syncverify.judge.reference import Reference
-from syncverify.judge.signs import Clues
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
 from syncverify.scenario.features import may_raise, overflows, refuses_plain_steps
+from syncverify.scenario.layout import local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
@@ -22,18 +25,12 @@ from syncverify.trace.run import Observation, RankRun, Run
 
 @dataclass(frozen=True)
 class Judgement(Traced):
-    """A run beside its reference.
-
-    Attributes:
-        run: Its observations and traces.
-        reference: The right gradients.
-        again: A second run of the same scenario and schedule; None if there is none.
-    """
+    """A run beside its reference."""
 
     scenario: Scenario
     run: Run
     reference: Reference
-    again: Run | None = None
+    again: Run | None = None  # a second run of the same scenario and schedule
 
     @property
     @override
@@ -58,6 +55,12 @@ class Judgement(Traced):
     def was_seen(self, point: str) -> bool:
         """Tell whether a rank read its gradients at a point, such as `reduced`."""
         return any(seen.point == point for seen in self.observations)
+
+    def numel(self, name: str, rank: int) -> int:
+        """Count the elements of a rank's part of a gradient; 0 of a frozen parameter."""
+        mesh = self.scenario.mesh
+        specs = (spec for spec in self.scenario.trainable if spec.name == name)
+        return sum(math.prod(local_shape(mesh, spec, rank)) for spec in specs)
 
     @property
     def refused_step(self) -> int | None:
@@ -108,22 +111,28 @@ def early_launches(judgement: Judgement, rank: int) -> Iterator[CollectiveLaunch
         is_reduction = launch.operation in REDUCING_OPERATIONS
         if micro_batch is None or not is_reduction or judgement.was_refused(step):
             continue
-        if (
-            micro_batch
-            < step_plan.num_agreed_micro_batches(judgement.scenario, step) - 1
-        ):
+        count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
+        if micro_batch < count - 1:
             yield launch
 
 
-def merge(name: str, findings: Iterable[Violation]) -> list[Violation]:
-    """Return one violation per cause for the findings of one property.
+def _cause(found: Violation) -> object:
+    return found.cause
 
-    The first finding of a cause gives summary and evidence; the others add their ranks
+
+def merge(
+    name: str,
+    findings: Iterable[Violation],
+    key: Callable[[Violation], object] = _cause,
+) -> list[Violation]:
+    """Return one violation per cause, or per another key, for the findings of one property.
+
+    The first finding of a key gives summary and evidence; the others add their ranks
     and parameters.
     """
-    by_cause: dict[str, list[Violation]] = {}
+    by_key = dict[object, list[Violation]]()
     for each in findings:
-        by_cause.setdefault(each.cause, []).append(each)
+        by_key.setdefault(key(each), []).append(each)
     return [
         replace(
             found[0],
@@ -132,10 +141,7 @@ def merge(name: str, findings: Iterable[Violation]) -> list[Violation]:
             parameters=tuple(
                 dict.fromkeys(p for each in found for p in each.parameters)
             ),
-            clues=Clues(
-                frozenset().union(*(each.clues.shows for each in found)),
-                frozenset().union(*(each.clues.explained_by for each in found)),
-            ),
+            clues=functools.reduce(operator.or_, (each.clues for each in found)),
         )
-        for found in by_cause.values()
+        for found in by_key.values()
     ]

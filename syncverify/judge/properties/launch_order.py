@@ -61,6 +61,7 @@ def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
 
 LAUNCH_ORDER_AGREES = Property(
     launch_order_agrees,
+    in_any_program=launch_order_agrees,
     order=40,
     applies=ranks_meet_twice,
     example="mesh axes taken in turns that depend on the rank",
@@ -75,10 +76,8 @@ LAUNCH_ORDER_AGREES = Property(
         Mistake(
             "opposing_messages",
             "two ranks send to each other before either receives",
-            (
-                "issue crossing messages with batch_isend_irecv, or receive first on one of the"
-                " two ranks"
-            ),
+            "issue crossing messages with batch_isend_irecv, or receive first on one of the"
+            " two ranks",
         ),
     ),
 )

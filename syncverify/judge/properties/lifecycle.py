@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
+from typing import Final
 
 from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Evidence, ended
-from syncverify.judge.properties.bucket_orders import refused_order
 from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
     after_like_step,
+    skips,
 )
+from syncverify.judge.properties.copied_buckets import refused_order
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.other_explanations import skips
+from syncverify.judge.properties.matching import groups_that_differ
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
 from syncverify.judge.signs import Clues, Raised, Sign
+from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.run import Fault, FaultKind, Run
 
 _TOO_EARLY = "hook_too_early"
+_STALLS: Final[Collection[FaultKind]] = ("deadlock", "never_returns", "step_bound")
 
 
 def zeroed(judgement: Judgement) -> bool:
@@ -55,8 +59,14 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
             yield replace(found, cause="unclear_error", summary=summary)
 
 
+def _ends_in_any_program(traced: Traced) -> Iterator[Violation]:
+    """No rank ends early, by an error or by an exit with a code."""
+    return early_end(traced.run, {"raised", "process_died"})
+
+
 EVERY_RANK_FINISHES = Property(
     every_rank_finishes,
+    in_any_program=_ends_in_any_program,
     order=10,
     applies=to_every_run,
     example="an error on a legal program",
@@ -66,10 +76,8 @@ EVERY_RANK_FINISHES = Property(
         Mistake(
             "raised",
             "the subject raised on a program that its contract covers",
-            (
-                "the training program is legal: pass this line the right value, or make it "
-                "accept this value"
-            ),
+            "the training program is legal: pass this line the right value, or make it "
+            "accept this value",
         ),
         Mistake(
             "process_died",
@@ -79,10 +87,8 @@ EVERY_RANK_FINISHES = Property(
         Mistake(
             "unclear_error",
             "an error names neither the mistake nor its repair",
-            (
-                "raise an error that names the caller's mistake and its repair; a bare Python "
-                "error, such as a KeyError, names neither"
-            ),
+            "raise an error that names the caller's mistake and its repair; a bare Python "
+            "error, such as a KeyError, names neither",
         ),
     ),
 )
@@ -98,12 +104,19 @@ def every_wait_completes(judgement: Judgement) -> Iterator[Violation]:
     a wait for work that is never done. Does not promise an end within a time: a slow rank
     that makes progress is fine.
     """
-    for found in _fault(judgement, {"deadlock", "never_returns", "step_bound"}):
+    for found in _fault(judgement, _STALLS):
         yield replace(found, clues=replace(found.clues, shows=skips(judgement)))
+
+
+def _waits_in_any_program(traced: Traced) -> Iterable[Violation]:
+    if any(groups_that_differ(traced.run)):
+        return ()  # ranks that name one group in two ways do not meet
+    return early_end(traced.run, _STALLS)
 
 
 EVERY_WAIT_COMPLETES = Property(
     every_wait_completes,
+    in_any_program=_waits_in_any_program,
     order=20,
     applies=to_every_run,
     example="a rank that skips a collective; a wait that nothing ends",

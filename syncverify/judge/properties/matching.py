@@ -1,37 +1,49 @@
-"""The property of ranks that meet in a collective: they agree on it."""
+"""The property of ranks that meet in a collective: they agree on it, and on their groups.
+
+Note [Names of groups]
+    torch has every rank of the world call `new_group` for each group, members or not, in one
+    order. It waits for nobody there, unless TORCH_DIST_INIT_BARRIER=1: it names a group by the
+    number of the rank's call, and members meet in the store under that name. Where ranks
+    differ in the n-th call, two groups have one name, or one group has two names: ranks wait
+    for ever, or connect to ranks of another group. With `use_local_synchronization=True` the
+    name comes from the ranks, and members alone call.
+"""
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from syncverify.judge.cause import Cause, Mistake
 from syncverify.judge.evidence import Disagreement, Event, ended
-from syncverify.judge.properties.disagreements import why
-from syncverify.judge.properties.groups_made import GROUPS_DIFFER, groups_that_differ
+from syncverify.judge.properties.circumstances import skips
+from syncverify.judge.properties.disagreements import (
+    Launches,
+    share_bytes,
+    skipped_by,
+    why,
+)
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.other_explanations import skips
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.signs import Circumstance
-from syncverify.judge.traced import launches_of
+from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation, finding
-from syncverify.scenario.layout import local_shape
 from syncverify.trace.operations import REDUCING_OPERATIONS
-from syncverify.trace.records import CollectiveKey, CollectiveLaunch
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
 from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
 
 # These use the same bytes of all ranks' buffers. In other operations, such as an
 # all-gather, each rank may contribute different parameters.
 _COMBINING = REDUCING_OPERATIONS | {"broadcast"}
+_RULE = "torch names a group by the number of the call, so every rank makes each group"
 
-MatchedLaunches = dict[int, CollectiveLaunch]
+_Matched = Mapping[CollectiveKey, Launches]
 # Why two of the ranks disagree.
-Reason = Callable[[MatchedLaunches, tuple[int, int]], Cause]
+Reason = Callable[[Launches, tuple[int, int]], Cause]
 
 
 def ranks_meet(judgement: Judgement) -> bool:
@@ -63,23 +75,31 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
         yield from _mixed_up(judgement, launches)
 
 
+def _in_any_program(traced: Traced) -> Iterator[Violation]:
+    return mismatches(traced.run, lambda met, _two: skipped_by(traced.run, met))
+
+
 COLLECTIVES_MATCH_ACROSS_RANKS = Property(
     collectives_match_across_ranks,
+    in_any_program=_in_any_program,
     order=30,
     applies=ranks_meet,
     example="two buckets of equal size, swapped on one rank",
     needs_data=False,
     leads_to=("launch_order_agrees", "every_rank_finishes", "every_wait_completes"),
     causes=(
-        GROUPS_DIFFER,
+        Mistake(
+            "groups_differ",
+            "ranks make different groups, or make them in different orders",
+            "let each rank call new_group() for each group, its own or not, in the same order; or "
+            "pass use_local_synchronization=True, with which the members alone call it",
+        ),
         Mistake(
             "collective_mismatch",
             "ranks call one collective with different arguments",
-            (
-                "issue the same collectives, with the same sizes and in the same order, on every "
-                "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
-                "hash"
-            ),
+            "issue the same collectives, with the same sizes and in the same order, on every "
+            "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
+            "hash",
             shows=Circumstance.OTHER_CONTENTS,
         ),
         Mistake(
@@ -90,28 +110,22 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
         Mistake(
             "groups_mixed",
             "one bucket has gradients that belong to several groups of ranks",
-            (
-                "keep gradients in one bucket only if they are reduced over the same ranks: "
-                "make the group a part of the key of buckets"
-            ),
+            "keep gradients in one bucket only if they are reduced over the same ranks: "
+            "make the group a part of the key of buckets",
             shows=Circumstance.OTHER_CONTENTS,
         ),
         Mistake(
             "buckets_differ",
             "ranks divide the same parameters into different buckets",
-            (
-                "fill buckets in the same order and to the same sizes on all ranks: not in the "
-                "order of a set, of id() or of a hash, and not by bytes that only one rank has"
-            ),
+            "fill buckets in the same order and to the same sizes on all ranks: not in the "
+            "order of a set, of id() or of a hash, and not by bytes that only one rank has",
             shows=Circumstance.OTHER_CONTENTS,
         ),
         Mistake(
             "bucket_mismatch",
             "one place of a bucket holds different parameters on two ranks",
-            (
-                "put the same parameters into the n-th bucket on every rank, used or not: not "
-                "in the order of a set, of id() or of a hash"
-            ),
+            "put the same parameters into the n-th bucket on every rank, used or not: not "
+            "in the order of a set, of id() or of a hash",
             shows=Circumstance.OTHER_CONTENTS,
         ),
     ),
@@ -119,13 +133,7 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
 
 
 def mismatches(run: Run, reason: Reason) -> Iterator[Violation]:
-    """Find collectives on which ranks do not agree, in the traces of any program.
-
-    Args:
-        run: The run.
-        reason: Returns why two ranks disagree, from the launches of a collective by rank and
-            the two ranks.
-    """
+    """Find collectives on which ranks do not agree, in the traces of any program."""
     matched = _matched_launches(run)
     found = [
         *groups_that_differ(run),
@@ -135,17 +143,15 @@ def mismatches(run: Run, reason: Reason) -> Iterator[Violation]:
     yield from found or _reported(run)
 
 
-def _matched_launches(run: Run) -> dict[CollectiveKey, MatchedLaunches]:
-    matched: dict[CollectiveKey, MatchedLaunches] = {}
+def _matched_launches(run: Run) -> _Matched:
+    matched: dict[CollectiveKey, dict[int, CollectiveLaunch]] = {}
     for rank, rank_run in enumerate(run.ranks):
         for launch in launches_of(rank_run.trace):
             matched.setdefault(launch.key, {})[rank] = launch
     return matched
 
 
-def _disagreements(
-    matched: dict[CollectiveKey, MatchedLaunches], reason: Reason
-) -> Iterator[Violation]:
+def _disagreements(matched: _Matched, reason: Reason) -> Iterator[Violation]:
     """Find the first collective of each communicator in which ranks disagree.
 
     Later collectives of that communicator are out of step and tell nothing new.
@@ -154,18 +160,14 @@ def _disagreements(
     for (name, ranks, _), launches in matched.items():
         (one, launch), *others = launches.items()
         for other, theirs in others:
-            if (
-                theirs.matched_arguments != launch.matched_arguments
-                and (name, ranks) not in seen
-            ):
+            differs = theirs.matched_arguments != launch.matched_arguments
+            if differs and (name, ranks) not in seen:
                 seen.add((name, ranks))
                 events = _of_ranks({one: launch, other: theirs})
                 yield from _both(reason(launches, (one, other)), events)
 
 
-def _absences(
-    run: Run, matched: dict[CollectiveKey, MatchedLaunches]
-) -> Iterator[Violation]:
+def _absences(run: Run, matched: _Matched) -> Iterator[Violation]:
     """Find ranks that issue fewer collectives than their peers, though the run ended."""
     if run.fault is not None:  # ranks may not have reached their launches
         return
@@ -188,14 +190,20 @@ def _reported(run: Run) -> Iterator[Violation]:
             yield finding("collective_mismatch", fault.summary, rank, None, evidence)
 
 
-def _mixed_up(judgement: Judgement, launches: MatchedLaunches) -> Iterator[Violation]:
+def _mixed_up(judgement: Judgement, launches: Launches) -> Iterator[Violation]:
     named = [
         (rank, launch)
         for rank, launch in launches.items()
         if launch.operation in _COMBINING and launch.slots
     ]
     for (one, launch), (other, theirs) in itertools.pairwise(named):
-        for slot, their_slot in _conflicts(judgement, (one, launch), (other, theirs)):
+        ranks = one, other
+        # Values are read only where slots conflict: reading them is the slowest part.
+        if not any(_conflicts(judgement, ranks, launch.slots, theirs.slots)):
+            continue
+        slots = true_slots(judgement.reference, one, launch)
+        their_slots = true_slots(judgement.reference, other, theirs)
+        for slot, their_slot in _conflicts(judgement, ranks, slots, their_slots):
             details = (
                 f": {slot} on rank {one} meets {their_slot} on rank {other} "
                 f"({launch.moment})"
@@ -207,62 +215,33 @@ def _mixed_up(judgement: Judgement, launches: MatchedLaunches) -> Iterator[Viola
 
 def _conflicts(
     judgement: Judgement,
-    one: tuple[int, CollectiveLaunch],
-    other: tuple[int, CollectiveLaunch],
+    ranks: tuple[int, int],
+    slots: Sequence[ParameterSlot],
+    theirs: Sequence[ParameterSlot],
 ) -> Iterator[tuple[ParameterSlot, ParameterSlot]]:
-    """Find pairs of slots of two ranks that exclude each other."""
-    (rank, launch), (peer, theirs) = one, other
-    # Values are read only where slots conflict: reading them is the slowest part.
-    if any(_excluding(judgement, (rank, launch.slots), (peer, theirs.slots))):
-        slots = true_slots(judgement.reference, rank, launch)
-        their_slots = true_slots(judgement.reference, peer, theirs)
-        yield from _excluding(judgement, (rank, slots), (peer, their_slots))
-
-
-def _excluding(
-    judgement: Judgement,
-    one: tuple[int, Sequence[ParameterSlot]],
-    other: tuple[int, Sequence[ParameterSlot]],
-) -> Iterator[tuple[ParameterSlot, ParameterSlot]]:
-    (rank, slots), (peer, theirs) = one, other
+    """Yield pairs of slots of two ranks that exclude each other."""
     if slots == theirs:
         return
+    rank, peer = ranks
     common = {s.parameter for s in slots} & {s.parameter for s in theirs}
-    for slot in slots:
-        for their_slot in theirs:
-            if slot.parameter == their_slot.parameter:
-                moved = slot.offset_bytes != their_slot.offset_bytes
-                if moved and not _also_there(slot, theirs):
-                    yield slot, their_slot
-            elif not common & {slot.parameter, their_slot.parameter}:
-                known = _holds(judgement, peer, slot) or _holds(
-                    judgement, rank, their_slot
-                )
-                if known and _overlap(slot, their_slot):
-                    yield slot, their_slot
+    # A contribution may hold a gradient twice.
+    places = {(other.parameter, other.offset_bytes) for other in theirs}
+    for slot, their_slot in itertools.product(slots, theirs):
+        if slot.parameter == their_slot.parameter:
+            if (slot.parameter, slot.offset_bytes) not in places:
+                yield slot, their_slot
+        elif not common & {slot.parameter, their_slot.parameter}:
+            # A rank may be without bytes of a parameter.
+            names = {peer: slot.parameter, rank: their_slot.parameter}
+            if share_bytes(slot, their_slot) and any(
+                judgement.numel(name, holder) for holder, name in names.items()
+            ):
+                yield slot, their_slot
 
 
-def _also_there(slot: ParameterSlot, theirs: Iterable[ParameterSlot]) -> bool:
-    """Tell whether a contribution that holds a gradient twice has it at this place too."""
-    place = (slot.parameter, slot.offset_bytes)
-    return any((other.parameter, other.offset_bytes) == place for other in theirs)
-
-
-def _overlap(one: ParameterSlot, other: ParameterSlot) -> bool:
-    return one.offset_bytes < other.end_byte and other.offset_bytes < one.end_byte
-
-
-def _holds(judgement: Judgement, rank: int, slot: ParameterSlot) -> bool:
-    """Tell whether a rank has bytes of a parameter's gradient."""
-    scenario = judgement.scenario
-    return any(
-        math.prod(local_shape(scenario.mesh, spec, rank)) > 0
-        for spec in scenario.parameters
-        if spec.name == slot.parameter and spec.requires_grad
-    )
-
-
-def _of_ranks(launches: MatchedLaunches) -> dict[int, Event]:
+def _of_ranks(
+    launches: Mapping[int, CollectiveLaunch | GroupMade],
+) -> dict[int, Event]:
     return {
         rank: Event(f"rank {rank}: {each}", each) for rank, each in launches.items()
     }
@@ -278,3 +257,39 @@ def _both(
     evidence = Disagreement(named=cause.lines, events=tuple(events.values()))
     for rank, name in zip(events, names, strict=True):
         yield finding(cause.kind, summary, rank, name, evidence)
+
+
+def groups_that_differ(run: Run) -> Iterator[Violation]:
+    """Find the first group that two ranks do not make alike; later names are out of step."""
+    made = [
+        [each for each in own.trace if type(each) is GroupMade] for own in run.ranks
+    ]
+    for number in range(max(map(len, made), default=0)):
+        calls = {
+            rank: own[number] for rank, own in enumerate(made) if number < len(own)
+        }
+        (one, first), *_ = calls.items()
+        other = next((r for r in calls if calls[r].ranks != first.ranks), None)
+        if other is not None:
+            yield from _differing(number + 1, {one: first, other: calls[other]})
+            return
+        if run.fault is None and len(calls) < len(made):
+            missing = next(r for r in range(len(made)) if r not in calls)
+            yield _missing(number + 1, missing, one, first)
+            return
+
+
+def _differing(number: int, calls: dict[int, GroupMade]) -> Iterator[Violation]:
+    summary = f"ranks {[*calls]} make different groups by call {number} of new_group(): {_RULE}"
+    evidence = Disagreement(events=tuple(_of_ranks(calls).values()))
+    for rank in calls:
+        yield finding("groups_differ", summary, rank, None, evidence)
+
+
+def _missing(number: int, missing: int, rank: int, made: GroupMade) -> Violation:
+    summary = (
+        f"rank {missing} makes fewer groups than rank {rank}: it lacks call {number} of "
+        f"new_group(); {_RULE}"
+    )
+    evidence = Disagreement(events=tuple(_of_ranks({rank: made}).values()))
+    return finding("groups_differ", summary, missing, None, evidence)

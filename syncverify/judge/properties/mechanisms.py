@@ -24,26 +24,28 @@ import torch
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.bucket_orders import unpacked_otherwise
+from syncverify.judge.properties.circumstances import is_like
+from syncverify.judge.properties.copied_buckets import refilled, unpacked_otherwise
 from syncverify.judge.properties.gradient_facts import (
     GradientFacts,
-    memory,
-    until,
+    before,
+    since,
     where,
 )
-from syncverify.judge.properties.lost_views import moved, view_lost
-from syncverify.judge.properties.sent import elements, senders, sends
-from syncverify.judge.properties.shared_buffers import refilled
-from syncverify.judge.properties.unsent import (
-    hooked_early,
-    not_reduced,
-    not_reset,
-    zeros_of_nobody,
+from syncverify.judge.properties.judgement import launches_of_step
+from syncverify.judge.properties.sent import (
+    elements,
+    senders_of_cut,
+    sends,
+    sent_parameters,
 )
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.feature_row import base_word
+from syncverify.scenario.feature_table import EVENTS
 from syncverify.scenario.layout import axis_name, ranks_along
+from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import PARTIAL, REPLICATE
+from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -51,23 +53,19 @@ from syncverify.trace.records import (
     Moment,
     TraceRecord,
 )
-from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.regions import MemoryRegion, overlap
 from syncverify.trace.run import Observation, RankRun
 from syncverify.trace.slots import find_slots
 from syncverify.trace.source_lines import NoLine
 
 _COUNTED_OFTEN = frozenset({"scaled", "contribution_doubled", "miscounted"})
 _LACKS_MICRO_BATCH = frozenset({"micro_batch_missing", "never_written"})
-_LACKS_BACKWARDS = frozenset(
-    {
-        "micro_batch_missing",
-        "miscounted",
-        "never_written",
-        "partly_wrong",
-        "rank_contribution_missing",
-        "unexplained",
-    }
-)
+_LACKS_BACKWARDS = _LACKS_MICRO_BATCH | {
+    "miscounted",
+    "partly_wrong",
+    "rank_contribution_missing",
+    "unexplained",
+}
 
 
 def mechanism(
@@ -80,30 +78,25 @@ def mechanism(
     observed = observation.gradients[expected.spec.name]
     if observed is None:
         return cause
-    trace = until(observation, rank_run.trace)
-    earlier = itertools.takewhile(
-        lambda other: other is not observation, rank_run.observations
-    )
-    gradients = observation.gradients
-    facts = GradientFacts(expected, observed, cause.kind, trace, [*earlier], gradients)
+    facts = GradientFacts(expected, observation, observed, cause.kind, rank_run)
     proposals = (
         _failure_hidden,
-        view_lost,
-        moved,
+        _view_lost,
+        _moved,
         _shared,
         _in_tensor_hook,
         refilled,
         unpacked_otherwise,
         _not_awaited,
         _result_dropped,
-        not_reset,
-        hooked_early,
-        not_reduced,
+        _not_reset,
+        _hooked_early,
+        _not_reduced,
         _reduced_twice,
         _summed_again,
         _reduced_early,
         _erased,
-        zeros_of_nobody,
+        _zeros_of_nobody,
         _gone,
     )
     causes = (proposal(facts) for proposal in proposals)
@@ -125,14 +118,76 @@ def _failure_hidden(facts: GradientFacts) -> Cause | None:
     return Cause("failure_hidden", text, lines=(launch.source,))
 
 
+def _view_lost(facts: GradientFacts) -> Cause | None:
+    """Find a launch of memory in which the gradient lay in an earlier step."""
+    if not facts.is_unsent:
+        return None
+    for record in launches_of(facts.trace):
+        if record.moment.step >= facts.expected.step:
+            continue
+        slots = list(facts.memory(record))
+        for launch in facts.launches:
+            if overlap(launch.regions, slots):
+                text = (
+                    f"{facts.own_words}: `.grad` does not lie in the memory that is reduced "
+                    f"{where(launch)}, where it lay in step {record.moment.step}"
+                )
+                return Cause("view_lost", text, lines=(launch.source,))
+    return None
+
+
+def _moved(facts: GradientFacts) -> Cause | None:
+    """Find a launch of the memory of bind(), after the caller moved the gradient."""
+    if facts.kind != "stale" and not facts.is_unsent:
+        return None
+    content = "it contains gradients of earlier steps"
+    for place, step in _left(facts):
+        for record in launches_of(facts.trace):
+            if record.moment.step >= step and overlap(record.regions, [place]):
+                text = (
+                    f"{facts.own_words if facts.is_unsent else content}: `.grad` does not lie in "
+                    f"the memory that is reduced {where(record)}, where bind() had put it, since "
+                    f"the caller changed parameters before step {step}"
+                )
+                return Cause("view_lost", text, lines=(record.source,))
+    return None
+
+
+def _left(facts: GradientFacts) -> Iterator[tuple[MemoryRegion, int]]:
+    """Yield the memory of bind(), and the first step after the caller moved the gradient."""
+    calls = facts.region_after_each_call
+    scenario = facts.expected.reference.scenario
+    bound = [index for index, (at, _) in enumerate(calls) if at.phase == "bind"]
+    place = calls[bound[-1]][1] if bound else None
+    if place is None:
+        return
+    pairs = itertools.pairwise(calls[bound[-1] :])
+    moves = [(before, at) for (before, there), (at, here) in pairs if there != here]
+    if moves and all(_is_callers(scenario, *move) for move in moves):
+        step = moves[0][1].step
+        follows = EVENTS[scenario.step_event(step)].is_before_zero
+        yield place, step + 1 if follows else step
+
+
+def _is_callers(scenario: Scenario, before: Moment, at: Moment) -> bool:
+    """Tell whether a call is the change of parameters that is the event of a step."""
+    event = EVENTS[scenario.step_event(at.step)]
+    if at.phase != "zero_grad":
+        return False
+    if event.is_before_zero:
+        return before.phase == "wait"
+    is_first = before.phase == "bind" or before.step < at.step
+    return is_first and bool(event.change)
+
+
 def _shared(facts: GradientFacts) -> Cause | None:
     """Find another gradient that lies in the same bytes."""
-    name, returns = facts.expected.spec.name, facts.returns
-    own = returns[-1].gradients.get(name) if returns else None
+    gradients = facts.returns[-1].gradients if facts.returns else {}
+    own = gradients.get(facts.name)
     if own is None or own.repeats or facts.observed.numel() == 0:
         return None
-    for other, region in returns[-1].gradients.items():
-        if other != name and not region.repeats and own.overlaps(region):
+    for other, region in gradients.items():
+        if other != facts.name and not region.repeats and own.overlaps(region):
             text = (
                 f"its memory is also that of the gradient of {other!r}: what is added to "
                 "one of them is in both"
@@ -143,15 +198,13 @@ def _shared(facts: GradientFacts) -> Cause | None:
 
 def _in_tensor_hook(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient before the accumulation that its hook precedes."""
-    expected = facts.expected
     if facts.kind not in {*_LACKS_BACKWARDS, "reduced_early"}:
         return None
     for launch in launches_of(facts.trace):
-        if not launch.in_tensor_hook or launch.moment.step != expected.step:
+        if not launch.in_tensor_hook or launch.moment.step != facts.expected.step:
             continue
-        names = senders(expected.reference, expected.rank, launch) or ()
-        is_unknown = not names and facts.kind in _LACKS_MICRO_BATCH
-        if expected.spec.name in names or is_unknown:
+        names = facts.senders(launch)
+        if facts.name in names or (not names and facts.kind in _LACKS_MICRO_BATCH):
             text = (
                 f"it was reduced {where(launch)}, inside of a hook that runs before "
                 "autograd adds the gradient of the micro-batch to `.grad`"
@@ -162,21 +215,17 @@ def _in_tensor_hook(facts: GradientFacts) -> Cause | None:
 
 def _not_awaited(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient for which nothing waited."""
-    expected = facts.expected
     if not facts.is_own:
         return None
-    waited = {
-        record.key for record in facts.trace if isinstance(record, CollectiveWait)
-    }
+    waited = {each.key for each in facts.trace if isinstance(each, CollectiveWait)}
     for launch in facts.launches:
-        names = senders(expected.reference, expected.rank, launch) or ()
         # Only a recorder that knows streams records waits.
         is_async = launch.communication_stream != launch.stream
         is_open = is_async and launch.reduces and launch.key not in waited
-        if is_open and expected.spec.name in names:
+        if is_open and facts.name in facts.senders(launch):
             text = (
-                f"it is rank {expected.rank}'s own gradient: it was reduced "
-                f"{where(launch)}, and nothing waited for the result"
+                f"{facts.own_words}: it was reduced {where(launch)}, and nothing waited for the "
+                "result"
             )
             return Cause(facts.kind, text, lines=(launch.source,))
     return None
@@ -184,37 +233,142 @@ def _not_awaited(facts: GradientFacts) -> Cause | None:
 
 def _result_dropped(facts: GradientFacts) -> Cause | None:
     """Find a reduction of the gradient that does not write to the memory of `.grad`."""
-    expected = facts.expected
-    if not facts.is_own:
-        return None
     places = [place for _, place in facts.region_after_each_call if place]
-    if not places:
+    if not facts.is_own or not places:
         return None
     for launch in facts.launches:
-        names = senders(expected.reference, expected.rank, launch) or ()
         # Real processes do not tell where results go, but an all-reduce works in place.
         in_place = launch.regions if launch.operation == "all_reduce" else ()
         written = launch.written or in_place
-        is_there = any(out.overlaps(at) for out in written for at in places[-1:])
-        is_named = written and expected.spec.name in names
-        if launch.reduces and is_named and not is_there:
+        is_lost = written and not overlap(written, places[-1:])
+        if launch.reduces and is_lost and facts.name in facts.senders(launch):
             text = (
-                f"it is rank {expected.rank}'s own gradient: it was reduced "
-                f"{where(launch)}, and the result never came into `.grad`"
+                f"{facts.own_words}: it was reduced {where(launch)}, and the result never came "
+                "into `.grad`"
             )
             return Cause("result_dropped", text, lines=(launch.source,))
     return None
+
+
+def _not_reset(facts: GradientFacts) -> Cause | None:
+    """Find a reduction of the gradient in an earlier step that is like this one."""
+    step, scenario = facts.expected.step, facts.expected.reference.scenario
+    if _not_reduced(facts) is None:
+        return None
+    for earlier in range(step):
+        if not is_like(scenario, step, earlier):
+            continue
+        for launch in launches_of_step(facts.trace, earlier):
+            if launch.reduces and facts.name in facts.senders(launch):
+                text = (
+                    f"{facts.own_words}: step {earlier} reduced it {where(launch)}, and step "
+                    f"{step}, which is like that one, did not"
+                )
+                return Cause("not_reset", text, lines=(launch.source,))
+    return None
+
+
+def _hooked_early(facts: GradientFacts) -> Cause | None:
+    """Find a gradient that nobody sends, and whose hooks all run before it is added."""
+    hooked = facts.returns[-1].hooked_early if facts.returns else ()
+    if facts.name not in hooked or facts.launches:
+        return None
+    cause = _not_reduced(facts) or _zeros_of_nobody(facts)
+    if cause is None:
+        return None
+    text = (
+        f"{cause.text}; the parameter has hooks of `register_hook` alone, which are called with "
+        "the gradient, before autograd adds it to `.grad`"
+    )
+    return Cause("hook_too_early", text, is_certain=False)
+
+
+def _not_reduced(facts: GradientFacts) -> Cause | None:
+    """Find a gradient of its rank alone."""
+    if not facts.is_unsent:
+        return None
+    names = [_sent_names(facts, launch) for launch in facts.launches]
+    if any(sent is None or facts.name in sent for sent in names):
+        return None
+    for launch in _reductions_over_one_rank(facts):
+        if facts.name in launch.parameters:
+            text = f"{facts.own_words}: it was reduced {where(launch)}, over rank {facts.rank} alone"
+            return Cause(facts.kind, text, lines=(launch.source,))
+    themselves = {
+        f"the parameter {name!r} itself"
+        for launch in facts.launches
+        for name in sent_parameters(facts.expected.reference, facts.rank, launch)
+    }
+    known = {name for sent in names if sent for name in sent}
+    has = ", ".join([*sorted(known), *sorted(themselves)]) or "zeros"
+    return Cause("not_reduced", f"{facts.own_words}, and {_sent_instead(facts, has)}")
+
+
+def _sent_names(
+    facts: GradientFacts, launch: CollectiveLaunch
+) -> tuple[str, ...] | None:
+    """Name the parameters whose gradients a launch sends, or parts of them that are reduced."""
+    names = senders_of_cut(facts.expected.reference, facts.rank, launch)
+    source = _forwarded(facts, launch) if names is None else None
+    return names if source is None else _sent_names(facts, source)
+
+
+def _forwarded(
+    facts: GradientFacts, launch: CollectiveLaunch
+) -> CollectiveLaunch | None:
+    """Return the reduction whose result a launch sends as it is, such as that of a shard."""
+    for record in reversed([*before(launch, facts.trace)]):
+        written = record.writes if isinstance(record, Access | CollectiveLaunch) else ()
+        if overlap(written, launch.regions):
+            if isinstance(record, CollectiveLaunch) and record.reduces:
+                return record if {*launch.regions} <= {*written} else None
+            return None
+    return None
+
+
+def _zeros_of_nobody(facts: GradientFacts) -> Cause | None:
+    """Find a gradient of zeros that no collective of its step has, though it has to be summed."""
+    if facts.kind != "never_written" or len(facts.expected.ranks) == 1:
+        return None
+    known = set[str]()
+    for launch in facts.launches:
+        sent, names = elements(launch), facts.senders(launch)
+        # Zeros that are sent may be those of the gradient.
+        if sent is None or not names or not sent.all() or facts.name in names:
+            return None
+        known |= {*names}
+    has = ", ".join(sorted(known))
+    return Cause("not_reduced", f"it is all zeros, and {_sent_instead(facts, has)}")
+
+
+def _sent_instead(facts: GradientFacts, has: str) -> str:
+    """Say of a gradient in no collective of its step which collectives the step has."""
+    if facts.launches:
+        return f"no collective of the step sent it: they sent {has}"
+    # A copy of the gradient may be in a reduction over one rank.
+    alone = [*_reductions_over_one_rank(facts)]
+    if not alone:
+        return "no collective of the step sent it: none was launched"
+    one = "each reduction of the step is" if len(alone) > 1 else "the step reduces"
+    return f"{one} over rank {facts.rank} alone, {where(alone[0])}"
+
+
+def _reductions_over_one_rank(facts: GradientFacts) -> Iterator[CollectiveLaunch]:
+    for launch in launches_of(facts.trace):
+        is_alone = len(launch.ranks) == 1 and launch.operation in REDUCING_OPERATIONS
+        if is_alone and launch.moment.step == facts.expected.step:
+            yield launch
 
 
 def _reduced_twice(facts: GradientFacts) -> Cause | None:
     # A second mean changes nothing; a second sum multiplies by the number of its ranks.
     if facts.kind not in _COUNTED_OFTEN:
         return None
-    name, value = facts.expected.spec.name, facts.expected.value()
+    name = facts.name
     sums = [e for e in facts.reductions if e.reduce_op == "SUM" and _is_whole(name, e)]
     again = Counter(record.ranks for record in sums)
     factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
-    if not facts.equals(value * as_float(factor)):
+    if not facts.equals(facts.expected.value() * as_float(factor)):
         return None
     pairs = itertools.combinations(sums, 2)
     first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
@@ -225,6 +379,14 @@ def _reduced_twice(facts: GradientFacts) -> Cause | None:
     return _summed_twice(text, facts, [first, second])
 
 
+def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
+    num_bytes = sum(region.end_byte - region.start_byte for region in launch.regions)
+    return any(
+        slot.parameter == name and slot.offset_bytes >= 0 and slot.end_byte <= num_bytes
+        for slot in launch.slots
+    )
+
+
 def _summed_again(facts: GradientFacts) -> Cause | None:
     """Find a launch that sends a sum over its ranks; see `_reduced_twice`."""
     expected = facts.expected
@@ -233,8 +395,8 @@ def _summed_again(facts: GradientFacts) -> Cause | None:
     summed, factor, again = expected.total(expected.ranks), 1, list[CollectiveLaunch]()
     for launch in facts.launches:
         is_among = launch.reduce_op == "SUM" and {*launch.ranks} <= {*expected.ranks}
-        gradient = expected.spec.name, summed * as_float(factor)
-        if is_among and sends(expected.reference, expected.rank, launch, gradient):
+        gradient = facts.name, summed * as_float(factor)
+        if is_among and sends(expected.reference, facts.rank, launch, gradient):
             again.append(launch)
             factor *= len(launch.ranks)
     if not again or not facts.equals(expected.value() * as_float(factor)):
@@ -250,8 +412,7 @@ def _summed_twice(
     text: str, facts: GradientFacts, launches: Sequence[CollectiveLaunch]
 ) -> Cause:
     lines = tuple(each.source for each in launches)
-    text += _groups_of_axes(facts, launches)
-    return Cause("reduced_twice", text, lines=lines)
+    return Cause("reduced_twice", text + _groups_of_axes(facts, launches), lines=lines)
 
 
 def _groups_of_axes(facts: GradientFacts, launches: Iterable[CollectiveLaunch]) -> str:
@@ -264,18 +425,10 @@ def _groups_of_axes(facts: GradientFacts, launches: Iterable[CollectiveLaunch]) 
     if len(axes) < 2 or any({*each.ranks} != {*expected.ranks} for each in launches):
         return ""
     groups = (
-        f"{axis_name(mesh, axis)} has ranks {list(ranks_along(mesh, (axis,), expected.rank))}"
+        f"{axis_name(mesh, axis)} has ranks {list(ranks_along(mesh, (axis,), facts.rank))}"
         for axis in axes
     )
     return f"; of its mesh axes, {' and '.join(groups)}"
-
-
-def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
-    num_bytes = sum(region.end_byte - region.start_byte for region in launch.regions)
-    return any(
-        slot.parameter == name and slot.offset_bytes >= 0 and slot.end_byte <= num_bytes
-        for slot in launch.slots
-    )
 
 
 def _reduced_early(facts: GradientFacts) -> Cause | None:
@@ -286,15 +439,14 @@ def _reduced_early(facts: GradientFacts) -> Cause | None:
     micro_batch = launch.moment.micro_batch
     if micro_batch is not None and micro_batch < count - 1:
         return _early(launch, f"not again, before the last of {count} micro-batches")
-    for launch in _last_reductions(facts):
-        if added := _added_after(facts, launch):
-            return _early(launch, f"accumulated again after that ({added.moment})")
+    # The last reduction over each group of ranks, such as those of each mesh axis.
+    last = {launch.ranks: launch for launch in facts.reductions}
+    for launch in reversed(facts.reductions):
+        if last[launch.ranks] is launch:
+            after = since(launch, facts.trace)
+            if added := next(_accumulations(facts, launch, after), None):
+                return _early(launch, f"accumulated again after that ({added.moment})")
     return None
-
-
-def _added_after(facts: GradientFacts, launch: CollectiveLaunch) -> Access | None:
-    after = itertools.dropwhile(lambda record: record is not launch, facts.trace)
-    return next(_accumulations(facts.expected, launch, after), None)
 
 
 def _early(launch: CollectiveLaunch, then: str) -> Cause:
@@ -302,18 +454,11 @@ def _early(launch: CollectiveLaunch, then: str) -> Cause:
     return Cause("reduced_early", text, lines=(launch.source,))
 
 
-def _last_reductions(facts: GradientFacts) -> Iterator[CollectiveLaunch]:
-    """Yield the last reduction over each group of ranks, such as those of each mesh axis."""
-    last = {launch.ranks: launch for launch in facts.reductions}
-    return (each for each in reversed(facts.reductions) if last[each.ranks] is each)
-
-
 def _erased(facts: GradientFacts) -> Cause | None:
     if facts.kind != "never_written" or not facts.reductions:
         return None
     launch = facts.reductions[0]
-    before = itertools.takewhile(lambda record: record is not launch, facts.trace)
-    added = next(_accumulations(facts.expected, launch, before), None)
+    added = next(_accumulations(facts, launch, before(launch, facts.trace)), None)
     if added is None:
         return None
     text = (
@@ -321,6 +466,22 @@ def _erased(facts: GradientFacts) -> Cause | None:
         f"reduced {where(launch)}: it was cleared, or multiplied by 0"
     )
     return Cause("erased", text, lines=(launch.source,))
+
+
+def _accumulations(
+    facts: GradientFacts, launch: CollectiveLaunch, trace: Iterable[TraceRecord]
+) -> Iterator[Access]:
+    """Yield accesses with which autograd adds to the parameter's part of a launch."""
+    slots = list(facts.memory(launch))
+    now = facts.expected.step, "backward"
+    for record in trace:
+        if (
+            isinstance(record, Access)
+            and record.source == NoLine.AUTOGRAD
+            and (record.moment.step, record.moment.phase) == now
+            and overlap(record.writes, slots)
+        ):
+            yield record
 
 
 def _gone(facts: GradientFacts) -> Cause | None:
@@ -332,18 +493,17 @@ def _gone(facts: GradientFacts) -> Cause | None:
         return None
     when = next(itertools.chain(_sent_from(place, facts), _seen_at(place, facts)), "")
     text = (
-        f"it is all zeros, although rank {facts.expected.rank}'s own gradient was in this "
+        f"it is all zeros, although rank {facts.rank}'s own gradient was in this "
         f"very memory {when}: it was cleared, or multiplied by 0"
     )
     return Cause("erased", text) if when else None
 
 
 def _sent_from(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
-    expected = facts.expected
-    own = expected.part(expected.rank).reshape(-1)
+    own = facts.expected.part(facts.rank).reshape(-1)
     for launch in facts.launches:
         sent = elements(launch)
-        for slot in find_slots({expected.spec.name: place}, launch.regions):
+        for slot in find_slots({facts.name: place}, launch.regions):
             width = slot.num_bytes // len(own)
             start = slot.offset_bytes // width
             if sent is None or start < 0:  # sent from the middle of the gradient on
@@ -354,30 +514,13 @@ def _sent_from(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
 
 def _seen_at(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
     expected, region_after = facts.expected, dict(facts.region_after_each_call)
-    for seen in facts.earlier:
+    for seen in facts.rank_run.observations:
+        if seen is facts.observation:
+            return
         at = Moment("backward", expected.step, seen.micro_batch)
-        gradient = seen.gradients[expected.spec.name]
-        if (
-            seen.step == expected.step
-            and region_after.get(at) == place
-            and gradient is not None
-        ):
-            count = (seen.micro_batch or 0) + 1
-            own = expected.part(expected.rank, range(count))
+        gradient = seen.gradients[facts.name]
+        is_there = seen.step == expected.step and region_after.get(at) == place
+        if is_there and gradient is not None:
+            own = expected.part(facts.rank, range((seen.micro_batch or 0) + 1))
             if own.any() and torch.equal(gradient.double(), own):
                 yield f"after {at}"
-
-
-def _accumulations(
-    expected: ExpectedGradient, launch: CollectiveLaunch, trace: Iterable[TraceRecord]
-) -> Iterator[Access]:
-    """Yield accesses with which autograd adds to the parameter's part of a launch."""
-    slots = list(memory(expected.spec.name, launch))
-    for record in trace:
-        if (
-            isinstance(record, Access)
-            and record.source == NoLine.AUTOGRAD
-            and (record.moment.step, record.moment.phase) == (expected.step, "backward")
-            and any(own.overlaps(slot) for own in record.writes for slot in slots)
-        ):
-            yield record

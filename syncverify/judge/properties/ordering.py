@@ -16,36 +16,32 @@ disorder. Its first pair chooses the property, by the first line that fits:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from syncverify.judge.cause import Mistake
-from syncverify.judge.evidence import Disordered
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
-from syncverify.judge.properties.judgement import Judgement, early_launches
-from syncverify.judge.properties.ordering_words import evidence, summary
-from syncverify.judge.properties.property import Property
-from syncverify.judge.properties.shared_buffers import (
+from syncverify.judge.properties.copied_buckets import (
     BUFFER_SHARED,
-    Refill,
     refill_in_flight,
 )
+from syncverify.judge.properties.judgement import Judgement, early_launches
+from syncverify.judge.properties.ordering_words import evidence, summary, uses_of
+from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import (
     Early,
     Incomplete,
     Pair,
-    Sign,
     Signs,
     Unawaited,
 )
-from syncverify.judge.traced import launches_of
+from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
-    MemoryUse,
     StorageFreed,
     SubjectReturn,
     TraceRecord,
@@ -61,7 +57,7 @@ _OF_ANY_ORDER = ("reduced_early", "scaled", "wrong_dtype", "wrong_shape")
 # A wait would order the work in the wrong order, or keep the wrong sum.
 _NO_WAIT_MENDS = ("hook_too_early", BUFFER_SHARED)
 # The cause that is left where no other one fits: another disorder of its line explains it.
-_FALLBACK = "accumulated_unordered"
+FALLBACK = "accumulated_unordered"
 
 
 def reduces_recorded_memory(judgement: Judgement) -> bool:
@@ -245,8 +241,62 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
     yield from _of_family(judgement, {"freed_in_use"})
 
 
+def streams_order_shared_memory(traced: Traced) -> Iterator[Violation]:
+    """Two uses of the same bytes, one of which writes, run in one order.
+
+    For all ranks: streams, events, waits for collectives and waits of the host order each
+    write of memory with all other uses of it.
+
+    Catches: a `wait()` that is forgotten or comes late, a stream that does not wait for
+    another one. Says nothing of memory of the host, or of other processes.
+    """
+    yield from _of_lines(traced, Race, "race")
+
+
+STREAMS_ORDER_SHARED_MEMORY = Property(
+    streams_order_shared_memory,
+    in_any_program=streams_order_shared_memory,
+    order=95,
+    applies=reduces_recorded_memory,
+    example="a `wait()` that is forgotten",
+    is_of_scenarios=False,  # they have a property for each part of a step
+)
+
+
+def _early_frees(traced: Traced) -> Iterator[Violation]:
+    return _of_lines(traced, EarlyFree, "freed_in_use")
+
+
+def _of_lines(traced: Traced, kind: type[Unordered], cause: str) -> Iterator[Violation]:
+    """Yield one finding for each pair of lines, or for a line and the pool of the memory.
+
+    Ranks that run one program share lines.
+    """
+    by_lines = dict[object, list[Disorder]]()
+    for disorder in traced.disorders:
+        if isinstance(shown := disorder.found[0], kind):
+            by_lines.setdefault(_lines(shown), []).append(disorder)
+    for disorder, *others in by_lines.values():
+        shown = disorder.found[0]
+        pairs = [pair for each in (disorder, *others) for pair in each.found]
+        trace = traced.run.ranks[shown.rank].trace
+        found = finding(
+            cause,
+            summary(shown, disorder, ()),
+            evidence=evidence(shown, disorder, (), trace),
+        )
+        yield replace(found, ranks=tuple(sorted({pair.rank for pair in pairs})))
+
+
+def _lines(found: Unordered) -> tuple[object, ...]:
+    if isinstance(found, Race):
+        return found.first.source, found.second.source
+    return found.use.source, found.freed.stream
+
+
 MEMORY_OUTLIVES_ITS_STREAMS = Property(
     memory_outlives_its_streams,
+    in_any_program=_early_frees,
     order=100,
     applies=frees_memory,
     example="a temporary dropped while a side stream uses it",
@@ -285,16 +335,19 @@ def _cause(judgement: Judgement, found: Unordered) -> str:
     if found.first.moment.phase == "zero_grad":
         return "used_before_zeroed"
     trace = judgement.run.ranks[found.rank].trace
-    if _is_outside(trace, found.second_index):
-        return "read_before_reduced"
+    turn = last_turn(trace, found.second_index)
+    is_unbound = turn is not None and turn.moment.phase == "after_unbind"
+    if is_unbound or isinstance(turn, SubjectReturn):
+        return "read_before_reduced"  # by the training program
     first_reduces = isinstance(found.first, CollectiveLaunch)
     if isinstance(found.second, CollectiveLaunch):
         return "collectives_overlap" if first_reduces else "reduced_before_accumulated"
     if _is_before_accumulation(found):
         return "hook_too_early"
-    if _refill(judgement, found) is not None:
+    if refill_in_flight(judgement, found) is not None:
         return BUFFER_SHARED
-    if first_reduces or _follows_a_collective(trace, found):
+    # The first use may also be a part of a reduction, such as a copy of its result.
+    if first_reduces or any(_reductions_before(trace, found, found.first_index)):
         return "touched_in_flight"
     return "accumulated_unordered"
 
@@ -308,19 +361,6 @@ def _is_before_accumulation(race: Race) -> bool:
         and use.source == NoLine.AUTOGRAD
         and use.moment == launch.moment
     )
-
-
-def _is_outside(trace: list[TraceRecord], index: int) -> bool:
-    """Tell whether the training program did the work, outside of the subject's calls."""
-    turn = last_turn(trace, index)
-    return isinstance(turn, SubjectReturn) or (
-        turn is not None and turn.moment.phase == "after_unbind"
-    )
-
-
-def _follows_a_collective(trace: list[TraceRecord], race: Race) -> bool:
-    """Tell whether the first use is part of a reduction, such as a copy of its result."""
-    return any(_reductions_before(trace, race, race.first_index))
 
 
 def _reductions_before(
@@ -339,57 +379,32 @@ def _findings(
 ) -> Iterator[Violation]:
     """Yield one finding per rank and list of parameters."""
     reported: set[tuple[int, tuple[str, ...]]] = set()
-    # Beside another disorder, which has another remedy, a pair is no part of that disorder.
-    is_alone = len(judgement.disorders) == 1
-    shows = _pairs(disorder.found[:1]) | _pairs(_carried(disorder), is_carried=True)
-    shows |= _late_lines(disorder.found[:1])
-    left_over = _left_over(judgement, disorder.found[0])
-    for unordered in disorder.found:
-        parameters = _parameters(judgement, unordered)
-        if (unordered.rank, parameters) not in reported:
-            reported.add((unordered.rank, parameters))
-            refill = _refill(judgement, unordered)
-            yield finding(
-                cause,
-                _in_words(unordered, refill)
-                or summary(unordered, disorder, parameters),
-                rank=unordered.rank,
-                parameters=parameters,
-                evidence=_evidence(judgement, disorder, unordered, cause, refill),
-                shows=shows | left_over,
-                explained_by=_pairs([unordered])
-                | (_pairs([unordered], is_carried=True) if is_alone else frozenset())
-                | left_over
-                | _early(judgement, unordered)
-                | _incomplete(judgement, unordered)
-                | (_late_lines([unordered]) if cause == _FALLBACK else frozenset()),
-            )
-
-
-def _refill(judgement: Judgement, found: Unordered) -> Refill | None:
-    return refill_in_flight(judgement, found) if isinstance(found, Race) else None
-
-
-def _in_words(found: Unordered, refill: Refill | None) -> str:
-    """Return the sentence of a refill; "" for none."""
-    if refill is None:
-        return ""
-    return f"rank {found.rank}: {refill.words()}, which may still use it"
-
-
-def _evidence(
-    judgement: Judgement,
-    disorder: Disorder,
-    found: Unordered,
-    cause: str,
-    refill: Refill | None,
-) -> Disordered:
-    """Return the evidence of a finding, without a wait where no wait mends it."""
-    trace = judgement.run.ranks[found.rank].trace
-    known = evidence(found, disorder, _parameters(judgement, found), trace)
-    if cause in _NO_WAIT_MENDS:
-        known = replace(known, remedy=None)
-    return replace(known, named=refill.lines) if refill else known
+    first = disorder.found[0]
+    left_over = _left_over(judgement, first)
+    shows = _pair(first) | _late_line(first) | left_over
+    shows = shows.union(*(_pair(e, is_carried=True) for e in _carried(disorder)))
+    for found in disorder.found:
+        parameters = _parameters(judgement, found)
+        if (found.rank, parameters) in reported:
+            continue
+        reported.add((found.rank, parameters))
+        explained_by = _pair(found) | left_over | _early(judgement, found)
+        explained_by |= _incomplete(judgement, found)
+        # Beside another disorder, which has another remedy, a pair is no part of that disorder.
+        if len(judgement.disorders) == 1:
+            explained_by |= _pair(found, is_carried=True)
+        if cause == FALLBACK:
+            explained_by |= _late_line(found)
+        trace = judgement.run.ranks[found.rank].trace
+        shown = evidence(found, disorder, parameters, trace)
+        words = summary(found, disorder, parameters)
+        if cause in _NO_WAIT_MENDS:
+            shown = replace(shown, remedy=None)
+        refill = refill_in_flight(judgement, found) if isinstance(found, Race) else None
+        if refill is not None:
+            shown = replace(shown, named=refill.lines)
+            words = f"rank {found.rank}: {refill.words()}, which may still use it"
+        yield finding(cause, words, found.rank, parameters, shown, shows, explained_by)
 
 
 def _early(judgement: Judgement, found: Unordered) -> Signs:
@@ -397,7 +412,7 @@ def _early(judgement: Judgement, found: Unordered) -> Signs:
 
     A later reduction of the step finds the buffers and the handles of that one.
     """
-    launches = [use for use in _uses(found) if isinstance(use, CollectiveLaunch)]
+    launches = [use for use in uses_of(found) if isinstance(use, CollectiveLaunch)]
     sources = {launch.source for launch in launches}
     return frozenset(
         Early(launch.source)
@@ -408,13 +423,13 @@ def _early(judgement: Judgement, found: Unordered) -> Signs:
 
 def _incomplete(judgement: Judgement, found: Unordered) -> Signs:
     """Return the signs of reductions to whose memory autograd adds later in the same step."""
-    if not isinstance(found, Race):
+    if isinstance(found, EarlyFree):
         return frozenset()
     trace = judgement.run.ranks[found.rank].trace
-    uses = {found.first_index: found.first, found.second_index: found.second}
+    uses = (found.first_index, found.first), (found.second_index, found.second)
     return frozenset(
         Incomplete(launch.source)
-        for index, use in uses.items()
+        for index, use in uses
         if use.source == NoLine.AUTOGRAD
         for launch in _reductions_before(trace, found, index)
     )
@@ -426,30 +441,21 @@ def _left_over(judgement: Judgement, found: Unordered) -> Signs:
     Work of two steps lacks an order whatever the second step found left over.
     """
     step = _step(found)
-    steps = {use.moment.step for use in _uses(found)}
-    if steps != {step} or step > min(
-        _step(each.found[0]) for each in judgement.disorders
-    ):
-        return frozenset()
-    return after_like_step(judgement.scenario, step)
-
-
-def _uses(found: Unordered) -> tuple[MemoryUse, ...]:
-    return (found.first, found.second) if isinstance(found, Race) else (found.use,)
+    is_of_one = all(use.moment.step == step for use in uses_of(found))
+    if is_of_one and all(step <= _step(e.found[0]) for e in judgement.disorders):
+        return after_like_step(judgement.scenario, step)
+    return frozenset()
 
 
 def _step(found: Unordered) -> int:
-    return _uses(found)[-1].moment.step
+    return uses_of(found)[-1].moment.step
 
 
-def _carried(disorder: Disorder) -> list[Unordered]:
+def _carried(disorder: Disorder) -> list[Race]:
     """Return the pairs that the remedy orders by way of the subject's own waits.
 
     A stream that waits for another one orders all that it runs later, defects of their own
-    included.
-
-    Returns:
-        Pairs whose second use is not on the stream that the remedy lets wait.
+    included. So the second use of such a pair is not on the stream that the remedy lets wait.
     """
     edges = disorder.remedy.edges if disorder.remedy else ()
     waiting = {stream for edge in edges for stream in edge.streams[:1]}
@@ -457,30 +463,24 @@ def _carried(disorder: Disorder) -> list[Unordered]:
     return [race for race in races if race.second.stream not in waiting]
 
 
-def _pairs(pairs: Sequence[Unordered], *, is_carried: bool = False) -> Signs:
-    """Return signs of pairs, where one line at least is of the subject."""
-    signs = set[Sign]()
-    for found in pairs:
-        first, *second = (use.source for use in _uses(found))
-        is_free = not second
-        if is_free or lines_among((first, *second)):
-            signs.add(Pair(first, None if is_free else second[0], is_carried))
-    return frozenset(signs)
+def _pair(found: Unordered, *, is_carried: bool = False) -> Signs:
+    """Return the sign of a pair, where one line at least is of the subject."""
+    if isinstance(found, EarlyFree):
+        return frozenset({Pair(found.use.source, None, is_carried)})
+    lines = found.first.source, found.second.source
+    return frozenset({Pair(*lines, is_carried)} if lines_among(lines) else ())
 
 
-def _late_lines(pairs: Sequence[Unordered]) -> Signs:
-    """Return signs of lines of the subject that do not wait, whatever they do not wait for."""
-    races = (found.second for found in pairs if isinstance(found, Race))
-    return frozenset(
-        Unawaited(use.source, use.stream)
-        for use in races
-        if isinstance(use.source, SourceLine)
-    )
+def _late_line(found: Unordered) -> Signs:
+    """Return the sign of a line of the subject that does not wait, whatever it is for."""
+    if isinstance(found, EarlyFree) or not isinstance(found.second.source, SourceLine):
+        return frozenset()
+    return frozenset({Unawaited(found.second.source, found.second.stream)})
 
 
 def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:
     """Name the parameters of a pair, by the collectives that use the same memory."""
-    uses = _uses(found)
+    uses = uses_of(found)
     for use in uses:
         if isinstance(use, CollectiveLaunch) and use.parameters:
             return use.parameters

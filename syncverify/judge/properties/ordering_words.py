@@ -5,7 +5,7 @@ Nothing reads these words back: a finding also carries the race or early free it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from syncverify.judge.evidence import Disordered, Event
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
@@ -29,6 +29,13 @@ _BY: dict[Origin, str] = {
 }
 _SHOWN_WAITS = 3
 _ON_GLOO = ", on gloo, which runs collectives side by side (NCCL does not)"
+
+
+def uses_of(unordered: Unordered) -> tuple[MemoryUse, ...]:
+    """Return the two uses of a race, or the use of memory that is given out again."""
+    if isinstance(unordered, Race):
+        return unordered.first, unordered.second
+    return (unordered.use,)
 
 
 def first_and_second(unordered: Unordered) -> tuple[str, str]:
@@ -62,7 +69,7 @@ def evidence(
 ) -> Disordered:
     """Return the evidence of a finding; `trace` is that of its rank."""
     first, second = first_and_second(unordered)
-    use, *later = _uses(unordered)
+    use, *later = uses_of(unordered)
     return Disordered(
         rank=unordered.rank,
         events=(Event(first, use), Event(second, *later)),
@@ -78,66 +85,38 @@ def _waits_between(unordered: Unordered, trace: Sequence[TraceRecord]) -> list[s
     """Name the waits that were made in between, and do not order the two uses."""
     if not isinstance(unordered, Race):
         return []
-    marks = {each.mark: each for each in _marks(trace)}
-    early = {each.mark for each in _marks(trace[: unordered.first_index])}
-    waits = [
-        f"{_awaited(each, marks)}{_limit(marks[each.mark]) if each.mark in early else ''}"
-        for each in trace[unordered.first_index : unordered.second_index]
-        if isinstance(each, StreamWait) and each.stream == unordered.second.stream
-    ]
-    return [*dict.fromkeys(waits)][-_SHOWN_WAITS:]
-
-
-def _marks(trace: Sequence[TraceRecord]) -> Iterator[Mark]:
-    return (each for each in trace if isinstance(each, Mark))
-
-
-def _awaited(wait: StreamWait, marks: Mapping[int, Mark]) -> str:
-    mark = marks.get(wait.mark)
-    return (
-        f"{wait.stream} waits for {mark.stream if mark else 'no work'} at {wait.source}"
-    )
-
-
-def _limit(mark: Mark) -> str:
-    """Say that an event was recorded before the first of two uses."""
-    return f", but only for what was queued before the event at {mark.source}"
-
-
-def _uses(unordered: Unordered) -> tuple[MemoryUse, ...]:
-    if isinstance(unordered, Race):
-        return unordered.first, unordered.second
-    return (unordered.use,)
+    marks = {each.mark: each for each in trace if isinstance(each, Mark)}
+    before = trace[: unordered.first_index]
+    early = {each.mark for each in before if isinstance(each, Mark)}
+    waits = dict[str, None]()
+    for each in trace[unordered.first_index : unordered.second_index]:
+        if isinstance(each, StreamWait) and each.stream == unordered.second.stream:
+            mark = marks.get(each.mark)
+            awaited = mark.stream if mark else "no work"
+            words = f"{each.stream} waits for {awaited} at {each.source}"
+            if mark and each.mark in early:
+                words += (
+                    f", but only for what was queued before the event at {mark.source}"
+                )
+            waits[words] = None
+    return [*waits][-_SHOWN_WAITS:]
 
 
 def _origins(
     unordered: Unordered, disorder: Disorder, trace: Sequence[TraceRecord]
-) -> list[str]:
+) -> Iterator[str]:
     """Name the line that makes each stream, or the training program."""
     made_at = {e.stream: e.source for e in trace if isinstance(e, StreamCreated)}
-    edges = disorder.remedy.edges if disorder.remedy else ()
-    named = (
-        *_streams(unordered),
-        *(stream for edge in edges for stream in edge.streams),
-    )
-    return [
-        f"{stream} is made {_place(made_at[stream])}"
-        for stream in dict.fromkeys(named)
-        if stream in made_at
-    ]
-
-
-def _place(origin: Origin) -> str:
-    is_line = isinstance(origin, SourceLine)
-    return f"at {origin}" if is_line else "by the training program"
-
-
-def _streams(unordered: Unordered) -> tuple[str, str]:
-    match unordered:
-        case Race():
-            return unordered.first.runs_on, unordered.second.runs_on
-        case EarlyFree():
-            return unordered.use.runs_on, unordered.freed.stream
+    streams = [use.runs_on for use in uses_of(unordered)]
+    if isinstance(unordered, EarlyFree):
+        streams.append(unordered.freed.stream)
+    for edge in disorder.remedy.edges if disorder.remedy else ():
+        streams += edge.streams
+    for stream in dict.fromkeys(streams):
+        if stream in made_at:
+            is_line = isinstance(origin := made_at[stream], SourceLine)
+            place = f"at {origin}" if is_line else "by the training program"
+            yield f"{stream} is made {place}"
 
 
 def _memory(unordered: Unordered) -> str:
@@ -154,15 +133,11 @@ def _gradients(parameters: Sequence[str]) -> str:
 
 
 def _use(use: MemoryUse) -> str:
+    at = f" ({use.moment})" if use.moment.phase else ""
     if isinstance(use, CollectiveLaunch):
-        return f"{use}{_at(use)}, running on stream {use.runs_on!r}"
-    if use.runs_on == HOST:
-        return f"{_short(use)}{_at(use)}"
-    return f"{_short(use)}{_at(use)}, on stream {use.runs_on!r}"
-
-
-def _at(use: MemoryUse) -> str:
-    return f" ({use.moment})" if use.moment.phase else ""
+        return f"{use}{at}, running on stream {use.runs_on!r}"
+    on_stream = "" if use.runs_on == HOST else f", on stream {use.runs_on!r}"
+    return f"{_short(use)}{at}{on_stream}"
 
 
 def _short(use: MemoryUse) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.properties.judgement import Check, Judgement
+from syncverify.judge.traced import Traced
+from syncverify.judge.violation import Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,9 @@ class Property:
         never_gives: Causes of other properties that a violation of this one cannot have.
         is_about_values: Whether it compares numbers of gradients, so that a vague cause of it
             gives way to a precise one of another such property.
+        in_any_program: Finds violations in the traces of any program, such as a script; None
+            where only a scenario tells what is right.
+        is_of_scenarios: Whether `check` judges scenarios.
     """
 
     check: Check
@@ -43,6 +48,8 @@ class Property:
     follows: tuple[str, ...] = ()
     never_gives: tuple[str, ...] = ()
     is_about_values: bool = False
+    in_any_program: Callable[[Traced], Iterable[Violation]] | None = None
+    is_of_scenarios: bool = True
 
     @property
     def name(self) -> str:
@@ -55,10 +62,15 @@ class Property:
         return _first_line(self.check)
 
     @property
+    def statement_in_any_program(self) -> str:
+        """Return the guarantee without the words of a scenario."""
+        return _first_line(self.in_any_program) or self.statement
+
+    @property
     def condition(self) -> str:
         """Return the condition under which the property applies, in one sentence."""
         return _first_line(self.applies)
 
 
-def _first_line(function: Callable[..., object]) -> str:
-    return inspect.getdoc(function).partition("\n")[0]  # type: ignore[union-attr]  # all have one
+def _first_line(function: Callable[..., object] | None) -> str:
+    return (inspect.getdoc(function) or "").partition("\n")[0]

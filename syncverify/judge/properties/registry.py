@@ -1,9 +1,9 @@
-"""All properties and causes, found by discovery, and the function that judges a run by them."""
+"""All properties and causes, found by discovery, and the functions that judge runs by them."""
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
@@ -13,6 +13,7 @@ from syncverify.judge.cause import OF_SEVERAL, Mistake
 from syncverify.judge.properties.judgement import Judgement, merge
 from syncverify.judge.properties.property import Property
 from syncverify.judge.reference import reference
+from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -33,23 +34,26 @@ def declared(folder: Iterable[str], package: str) -> tuple[Property, ...]:
 
 # First the calls, then the order in which work may run, then the values that follow from both,
 # then all others.
-ALL_PROPERTIES: Final = declared(properties.__path__, properties.__name__)
+_DECLARED: Final = declared(properties.__path__, properties.__name__)
+ALL_PROPERTIES: Final = tuple(each for each in _DECLARED if each.is_of_scenarios)
 # The causes of violations, by name.
 CAUSES: Final[Mapping[str, Mistake]] = {
     each.name: each
     for each in (*(c for one in ALL_PROPERTIES for c in one.causes), *OF_SEVERAL)
 }
+# The guarantees about any program, by the name of their property.
+STATEMENTS_IN_ANY_PROGRAM: Final = {
+    each.name: each.statement_in_any_program
+    for each in _DECLARED
+    if each.in_any_program
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on one run.
+    """The verdict on one run, with the names of the properties that applied."""
 
-    Attributes:
-        violations: One entry per property and cause, in the order of `ALL_PROPERTIES`.
-    """
-
-    violations: list[Violation]
+    violations: list[Violation]  # one per property and cause, in the order of a report
     applied: tuple[str, ...]
 
 
@@ -95,3 +99,22 @@ def check(
 ) -> list[Violation]:
     """Return the violations of `judge_run`, which takes the same arguments."""
     return judge_run(scenario, run, capabilities, again=again).violations
+
+
+def judge_traced(
+    traced: Traced, names: Collection[str] | None = None
+) -> list[Violation]:
+    """Return the violations of any program, by the properties of these names or by all.
+
+    Each pair of uses without an order is a violation of its own.
+    """
+    return [
+        violation
+        for each in _DECLARED
+        if each.in_any_program and (names is None or each.name in names)
+        for violation in merge(
+            each.name,
+            each.in_any_program(traced),
+            lambda found: (found.cause, found.evidence.unordered),
+        )
+    ]

@@ -12,12 +12,12 @@ Note [Names by value]
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from itertools import chain, combinations
 
 import torch
 
-from syncverify.judge.overflow import same_values
+from syncverify.judge.decoding import same_values
 from syncverify.judge.reference import GradientSlice, Reference
 from syncverify.judge.traced import launches_of
 from syncverify.playing.program.model import start_value
@@ -26,7 +26,7 @@ from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
 from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
 
 # Factors are quotients of whole numbers: equal ones agree in more digits than these.
@@ -53,7 +53,14 @@ def senders(
         return launch.parameters
     key = ("gradients", *_key(rank, launch))
     if key not in reference.names:
-        reference.names[key] = _senders(reference, rank, launch)
+        names: tuple[str, ...] | None = None
+        if (sent := elements(launch)) is not None:
+            found, is_unknown = _found_among(reference, rank, launch, sent)
+            if not found and sent_parameters(reference, rank, launch):
+                names = ()
+            elif not is_unknown.any():
+                names = tuple({name: None for name, *_ in found})
+        reference.names[key] = names
     return reference.names[key]
 
 
@@ -62,27 +69,12 @@ def _key(rank: int, launch: CollectiveLaunch) -> tuple[Hashable, ...]:
     return rank, launch.moment, launch.dtype, len(launch.regions), launch.contents
 
 
-def _senders(
-    reference: Reference, rank: int, launch: CollectiveLaunch
-) -> tuple[str, ...] | None:
-    sent = elements(launch)
-    if sent is None:
-        return None
-    found, is_unknown = _found_among(reference, rank, launch, sent)
-    if not found and sent_parameters(reference, rank, launch):
-        return ()
-    return None if is_unknown.any() else tuple({name: None for name, *_ in found})
-
-
 def senders_of_cut(
     reference: Reference, rank: int, launch: CollectiveLaunch
 ) -> tuple[str, ...] | None:
-    """Name the parameters whose gradients a rank sends, also one that is cut at the end.
+    """Return the parameters whose gradients a rank sends; None if some value is unknown.
 
-    A bucket may be too short for its last gradient.
-
-    Returns:
-        Names; None if some value is unknown.
+    The last gradient may be cut at its end, where a bucket is too short for it.
     """
     sent, names = elements(launch), senders(reference, rank, launch)
     if names is not None or sent is None:
@@ -106,9 +98,17 @@ def _found_among(
     reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
 ) -> tuple[list[GradientSlice], torch.Tensor]:
     """Return the gradients among values, each in no longer one, and which values are in none."""
-    found, is_unknown = list[GradientSlice](), sent != 0
-    for name, start, end in _alone(_recognized(reference, rank, launch, sent)):
-        found.append((name, start, end))
+    places = _recognized(reference, rank, launch, sent)
+    found = [
+        (name, start, end)
+        for name, start, end in places
+        if not any(
+            first <= start and end <= last and last - first > end - start
+            for _, first, last in places
+        )
+    ]
+    is_unknown = sent != 0
+    for _, start, end in found:
         is_unknown[start:end] = False
     return found, is_unknown
 
@@ -133,38 +133,29 @@ def places_of(
 def sent_parameters(
     reference: Reference, rank: int, launch: CollectiveLaunch
 ) -> tuple[str, ...]:
-    """Name the parameters that a rank sends itself, in place of their gradients.
+    """Return the parameters that a rank sends itself, in place of their gradients.
 
     Values are compared, as training started with them or as updates changed them since.
-    A launch of few elements may send other numbers of the same value.
-
-    Returns:
-        Names; none where some value sent is no value of a parameter.
+    A launch of few elements may send other numbers of the same value. No name is returned where
+    some value sent is no value of a parameter.
     """
     if launch.parameters:
         return ()
     key = ("parameters", *_key(rank, launch))
     if key not in reference.names:
-        reference.names[key] = _sent_parameters(reference, rank, launch)
+        sent, found = elements(launch), dict[str, None]()
+        if sent is None or not len(sent):
+            return ()
+        is_unknown = torch.ones(len(sent), dtype=torch.bool)
+        for spec in reference.scenario.trainable:
+            flat = start_value(reference.scenario, spec, rank).double().reshape(-1)
+            for updates in range(launch.moment.step + 1 if len(flat) else 0):
+                for start in range(len(sent) - len(flat) + 1):
+                    if same_values(sent[start : start + len(flat)], flat + updates):
+                        found[spec.name] = None
+                        is_unknown[start : start + len(flat)] = False
+        reference.names[key] = () if is_unknown.any() else tuple(found)
     return reference.names[key] or ()
-
-
-def _sent_parameters(
-    reference: Reference, rank: int, launch: CollectiveLaunch
-) -> tuple[str, ...]:
-    sent = elements(launch)
-    if sent is None or not len(sent):
-        return ()
-    found = dict[str, None]()
-    is_unknown = torch.ones(len(sent), dtype=torch.bool)
-    for spec in reference.scenario.trainable:
-        flat = start_value(reference.scenario, spec, rank).double().reshape(-1)
-        for updates in range(launch.moment.step + 1 if len(flat) else 0):
-            for start in range(len(sent) - len(flat) + 1):
-                if same_values(sent[start : start + len(flat)], flat + updates):
-                    found[spec.name] = None
-                    is_unknown[start : start + len(flat)] = False
-    return () if is_unknown.any() else tuple(found)
 
 
 def true_slots(
@@ -174,20 +165,22 @@ def true_slots(
 
     A subject may leave `.grad` in a staging buffer that gradients of other parameters pass
     through. A slot is dropped where values tell that it holds other gradients only.
-
-    Returns:
-        Slots of the launch; all of them where its values are not known.
     """
     sent = elements(launch)
     if sent is None or not launch.slots:
         return launch.slots
     found = _recognized(reference, rank, launch, sent)
     width = getattr(torch, launch.dtype).itemsize
-    return tuple(
-        slot
-        for slot in launch.slots
-        if not _is_of_others(slot, _indices(slot, width, len(sent)), found)
-    )
+
+    def is_of_others(slot: ParameterSlot) -> bool:
+        first = max(0, slot.offset_bytes // width)
+        indices = {*range(first, min(len(sent), slot.end_byte // width))}
+        parts = [(name, {*range(start, end)} & indices) for name, start, end in found]
+        is_own = any(part for name, part in parts if name == slot.parameter)
+        covered = set[int]().union(*(part for _, part in parts))
+        return not is_own and len(covered) == len(indices) > 0
+
+    return tuple(slot for slot in launch.slots if not is_of_others(slot))
 
 
 def sends(
@@ -196,17 +189,16 @@ def sends(
     launch: CollectiveLaunch,
     gradient: tuple[str, torch.Tensor],
 ) -> bool:
-    """Tell whether a launch sends a gradient: name of the parameter, and values.
+    """Return whether a launch sends a gradient: name of the parameter, and values.
 
-    Returns:
-        Whether the values are in the slot of the parameter; for a launch without names,
-        whether they are among values that are all recognized, see Note [Names by value].
+    The values are in the slot of the parameter. In a launch without names they are among values
+    that are all recognized, see Note [Names by value].
     """
     sent, (name, values) = elements(launch), gradient
     if sent is None or name not in (senders(reference, rank, launch) or ()):
         return False
     if not launch.parameters:
-        return any(_occurrences(sent, [values]))
+        return any(_occurrences(sent, values))
     width = getattr(torch, launch.dtype).itemsize
     flat = values.reshape(-1)
     return any(
@@ -219,15 +211,14 @@ def sends(
 def may_hold_gradients(
     reference: Reference, run: Run, launch: CollectiveLaunch
 ) -> bool:
-    """Tell whether a collective may reduce gradients, and not control numbers alone.
+    """Return whether a collective may reduce gradients, and not control numbers alone.
 
     A gradient is named, or its values occur on every rank, scaled by one factor. Control
     numbers, such as counts or flags, are no multiples of all ranks' gradients. The norm of
     all gradients is one if a single element outweighs all others, and counts as a number.
 
-    Returns:
-        False for control numbers. True where values are not known; and where they round, for
-        each collective that has room for some gradient.
+    Where values are not known, there may be gradients; and where they round, in each collective
+    that has room for some gradient.
     """
     if launch.parameters:
         return True
@@ -238,7 +229,8 @@ def may_hold_gradients(
     met: dict[tuple[str, str], list[list[float]]] = {}
     num_ranks = num_norms = 0
     for rank in launch.ranks:
-        own = _own_launch(run.ranks[rank], launch)
+        issued = launches_of(run.ranks[rank].trace)
+        own = next((each for each in issued if each.key == launch.key), None)
         if own is None:
             continue
         sent = elements(own)
@@ -280,12 +272,6 @@ def _is_norm(
     return bool(torch.isclose(torch.stack(norms), sent, rtol=_SIX_DIGITS, atol=0).any())
 
 
-def _own_launch(rank_run: RankRun, launch: CollectiveLaunch) -> CollectiveLaunch | None:
-    """Return a rank's own launch of a collective; None if the rank never issued it."""
-    own = (each for each in launches_of(rank_run.trace) if each.key == launch.key)
-    return next(own, None)
-
-
 def _scaled(
     reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
 ) -> Iterator[tuple[tuple[str, str], list[float]]]:
@@ -307,54 +293,20 @@ def _scaled(
                 yield (spec.name, f"{ratio:.6g}"), flat.tolist()
 
 
-def _indices(slot: ParameterSlot, width_bytes: int, sent_numel: int) -> range:
-    """Return the indices of the sent elements that lie in a slot."""
-    start = max(0, slot.offset_bytes // width_bytes)
-    return range(start, min(sent_numel, slot.end_byte // width_bytes))
-
-
-def _is_of_others(
-    slot: ParameterSlot, indices: range, found: Iterable[tuple[str, int, int]]
-) -> bool:
-    covered = set[int]()
-    for name, start, end in found:
-        part = {*range(start, end)} & {*indices}
-        if part and name == slot.parameter:
-            return False
-        covered |= part
-    return len(covered) == len(indices) > 0
-
-
 def _recognized(
     reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
 ) -> tuple[GradientSlice, ...]:
     """Return the gradients among the values of a launch; looked for once."""
-    key = _key(rank, launch)
+    key, dtype = _key(rank, launch), getattr(torch, launch.dtype)
     if key not in reference.places:
-        found = _occurring(reference, rank, launch, sent)
-        reference.places[key] = tuple(found)
-    return reference.places[key]
-
-
-def _occurring(
-    reference: Reference, rank: int, launch: CollectiveLaunch, sent: torch.Tensor
-) -> Iterator[GradientSlice]:
-    dtype = getattr(torch, launch.dtype)
-    for spec in reference.scenario.trainable:
-        forms = _forms(reference, spec, rank, launch)
         # A third of a whole number is rounded to the dtype in which it is sent.
-        for place in _occurrences(sent, (form.to(dtype).double() for form in forms)):
-            yield spec.name, *place
-
-
-def _alone(found: Sequence[GradientSlice]) -> Iterator[GradientSlice]:
-    """Yield the places that lie in no longer one."""
-    for name, start, end in found:
-        if not any(
-            first <= start and end <= last and last - first > end - start
-            for _, first, last in found
-        ):
-            yield name, start, end
+        reference.places[key] = tuple(
+            (spec.name, *place)
+            for spec in reference.scenario.trainable
+            for form in _forms(reference, spec, rank, launch)
+            for place in _occurrences(sent, form.to(dtype).double())
+        )
+    return reference.places[key]
 
 
 def _forms(
@@ -382,19 +334,16 @@ def _forms(
                 yield whole / divisor
 
 
-def _occurrences(
-    sent: torch.Tensor, parts: Iterable[torch.Tensor]
-) -> Iterator[tuple[int, int]]:
+def _occurrences(sent: torch.Tensor, part: torch.Tensor) -> Iterator[tuple[int, int]]:
     """Yield where values occur among others.
 
     Parts with a zero, and parts without a finite element, are not recognized: any NaN would
     be all others.
     """
-    for part in parts:
-        flat = part.reshape(-1)
-        if flat.isfinite().any() and flat.all():
-            is_first = (sent == flat[0]) | (sent.isnan() & flat[0].isnan())
-            for start in is_first.nonzero().reshape(-1).tolist():
-                end = start + len(flat)
-                if same_values(sent[start:end], flat):
-                    yield start, end
+    flat = part.reshape(-1)
+    if flat.isfinite().any() and flat.all():
+        is_first = (sent == flat[0]) | (sent.isnan() & flat[0].isnan())
+        for start in is_first.nonzero().reshape(-1).tolist():
+            end = start + len(flat)
+            if same_values(sent[start:end], flat):
+                yield start, end

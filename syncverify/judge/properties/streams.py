@@ -82,17 +82,13 @@ STREAM_CONTEXT_IS_RESTORED = Property(
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Number of steps in which a reduction overlapped with backward, over all ranks.
+    """Number of steps in which a reduction overlapped with backward, over all ranks."""
 
-    Attributes:
-        num_possible: Steps in which the first bucket to be launched was complete before
-            the last gradient of another bucket.
-        num_done: Steps among them in which that bucket was launched before that gradient.
-        missed: The first launch that could have come earlier: its rank and record.
-    """
-
+    # Steps in which the first bucket to be launched was complete before the last gradient of
+    # another bucket, and those among them in which it was launched before that gradient.
     num_possible: int
     num_done: int
+    # Rank and record of the first launch that could have come earlier.
     missed: tuple[int, CollectiveLaunch] | None
 
     @property

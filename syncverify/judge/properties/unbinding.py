@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import torch
+
 from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Event, Left, Mistimed, ended
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.bound_replicas import left_unequal
+from syncverify.judge.expected_gradient import local_gradient
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.signs import Circumstance
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
-from syncverify.plain_text import counted
+from syncverify.plain_text import counted, named
+from syncverify.playing.program.model import start_value
+from syncverify.scenario.layout import contributing_ranks, is_managed
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.specs import ParameterSpec
+from syncverify.scenario.step_plan import is_born, is_frozen
 from syncverify.trace.run import Leftovers
 
 
@@ -44,7 +50,7 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
         yield from _late_collectives(judgement, rank)
         yield from _plain_backward(judgement, rank)
     yield from _raised_by_hook_left(judgement)
-    yield from left_unequal(judgement)
+    yield from _left_unequal(judgement)
 
 
 UNBIND_RESTORES_PARAMETERS = Property(
@@ -100,18 +106,14 @@ UNBIND_RESTORES_PARAMETERS = Property(
         Mistake(
             "generator_seeded",
             "the subject seeded a global generator of random numbers",
-            (
-                "draw from your own `torch.Generator` or `random.Random`; do not seed a global "
-                "generator"
-            ),
+            "draw from your own `torch.Generator` or `random.Random`; do not seed a global "
+            "generator",
         ),
         Mistake(
             "generator_rewound",
             "the subject set a global generator back to an earlier state",
-            (
-                "save and restore the state in the same call, as `torch.random.fork_rng()` "
-                "does; do not restore one from bind()"
-            ),
+            "save and restore the state in the same call, as `torch.random.fork_rng()` "
+            "does; do not restore one from bind()",
         ),
         Mistake(
             "collective_after_unbind",
@@ -135,39 +137,65 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
         are = "is" if count == 1 else "are"
         summary = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
         yield finding("hook_left", summary, rank, name, Left(rank=rank, hooks=count))
-    for name in left.shared_gradients:
-        summary = (
-            f"the gradient of {name!r} still lies in a shared buffer after unbind()"
-        )
-        yield finding("buffer_left", summary, rank, name, Left(rank=rank))
-    for name in left.changed:
-        summary = f"{name!r} of rank {rank} changed its value or requires_grad"
-        yield finding("parameter_changed", summary, rank, name, Left(rank=rank))
-    called = left.called if not left.hooks else ()
-    for line in called:
+    yield from _of_parameters(judgement, left, rank)
+    for line in left.called if not left.hooks else ():
         summary = f"a backward on rank {rank} after unbind() still calls {line}"
-        yield finding(
-            "hook_left", summary, rank, None, Left(rank=rank, named=(line,), line=line)
-        )
+        evidence = Left(rank=rank, named=(line,), line=line)
+        yield finding("hook_left", summary, rank, None, evidence)
+    yield from _of_process(judgement, left, rank)
+
+
+def _finding(cause: str, summary: str, rank: int, name: str | None = None) -> Violation:
+    return finding(cause, summary, rank, name, Left(rank=rank))
+
+
+def _of_parameters(
+    judgement: Judgement, left: Leftovers, rank: int
+) -> Iterator[Violation]:
+    for name in left.shared_gradients:
+        text = f"the gradient of {name!r} still lies in a shared buffer after unbind()"
+        yield _finding("buffer_left", text, rank, name)
+    for name in left.changed:
+        text = f"{name!r} of rank {rank} changed its value or requires_grad"
+        yield _finding("parameter_changed", text, rank, name)
     for name in left.lost_hooks:
-        summary = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
-        yield finding("hook_lost", summary, rank, name, Left(rank=rank))
+        text = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
+        yield _finding("hook_lost", text, rank, name)
     for name, attributes in left.attributes.items():
-        named = ", ".join(f"`{attribute}`" for attribute in attributes)
-        summary = (
-            f"{name!r} of rank {rank} keeps a tensor in {named} after unbind(), and with it "
+        kept = ", ".join(f"`{attribute}`" for attribute in attributes)
+        text = (
+            f"{name!r} of rank {rank} keeps a tensor in {kept} after unbind(), and with it "
             "the memory of that tensor"
         )
-        yield finding("attribute_left", summary, rank, name, Left(rank=rank))
+        yield _finding("attribute_left", text, rank, name)
     if not judgement.reference.capabilities.owns_parameters:
         for name in left.shared_parameters:
-            summary = (
+            text = (
                 f"{name!r} of rank {rank} lies in one storage with other parameters after "
                 "unbind(), which were apart before"
             )
-            yield finding("parameters_joined", summary, rank, name, Left(rank=rank))
-    yield from _of_process(left, rank)
-    yield from _rewound(judgement, left, rank)
+            yield _finding("parameters_joined", text, rank, name)
+
+
+def _of_process(
+    judgement: Judgement, left: Leftovers, rank: int
+) -> Iterator[Violation]:
+    for words in (*left.settings, *left.thread_settings):
+        text = f"the subject left a setting of the process changed: {words}"
+        yield _finding("setting_changed", text, rank)
+    for name in left.reseeded:
+        text = f"the subject seeded {name}, so the training program's random numbers repeat"
+        yield _finding("generator_seeded", text, rank)
+    # A seeded generator repeats numbers too. Ranks of one process share it, so it repeats on all.
+    every = (rank_run.leftovers for rank_run in judgement.run.ranks)
+    seeded = {name for each in every if each is not None for name in each.reseeded}
+    for name in left.repeating:
+        if name not in seeded:
+            text = (
+                f"the subject set {name} back to an earlier state, so rank {rank} drew a "
+                "number of an earlier step again"
+            )
+            yield _finding("generator_rewound", text, rank)
 
 
 def _raised_by_hook_left(judgement: Judgement) -> Iterator[Violation]:
@@ -184,32 +212,6 @@ def _raised_by_hook_left(judgement: Judgement) -> Iterator[Violation]:
             yield finding("hook_left", summary, rank, None, evidence)
 
 
-def _of_process(left: Leftovers, rank: int) -> Iterator[Violation]:
-    for words in (*left.settings, *left.thread_settings):
-        summary = f"the subject left a setting of the process changed: {words}"
-        yield finding("setting_changed", summary, rank, None, Left(rank=rank))
-    for name in left.reseeded:
-        summary = f"the subject seeded {name}, so the training program's random numbers repeat"
-        yield finding("generator_seeded", summary, rank, None, Left(rank=rank))
-
-
-def _rewound(judgement: Judgement, left: Leftovers, rank: int) -> Iterator[Violation]:
-    # A seeded generator repeats numbers too. Ranks of one process share it, so it repeats on all.
-    seeded = {
-        name
-        for rank_run in judgement.run.ranks
-        if rank_run.leftovers is not None
-        for name in rank_run.leftovers.reseeded
-    }
-    for name in left.repeating:
-        if name not in seeded:
-            summary = (
-                f"the subject set {name} back to an earlier state, so rank {rank} drew a "
-                "number of an earlier step again"
-            )
-            yield finding("generator_rewound", summary, rank, None, Left(rank=rank))
-
-
 def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Violation]:
     for record in launches_of(judgement.run.ranks[rank].trace):
         if record.moment.phase == "after_unbind":
@@ -224,15 +226,7 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Violation]:
     if observation is None:
         return
     for spec in judgement.scenario.trainable:
-        expected = ExpectedGradient(
-            reference=judgement.reference,
-            spec=spec,
-            rank=rank,
-            step=step,
-            count=1,
-            ranks=(rank,),
-            divisor=1,
-        )
+        expected = local_gradient(judgement.reference, spec, rank, step, count=1)
         cause = explain(expected, observation.gradients[spec.name])
         if cause is not None:
             summary = (
@@ -241,3 +235,38 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Violation]:
             )
             evidence = Left(rank=rank, explanation=cause.text)
             yield finding("backward_not_plain", summary, rank, spec.name, evidence)
+
+
+def _left_unequal(judgement: Judgement) -> Iterator[Violation]:
+    """Find replicas that a subject left unequal, though it made others equal.
+
+    DDP makes them equal in `bind()`, and torch's `replicate` in the first forward.
+    """
+    played = [rank_run.bound for rank_run in judgement.run.ranks]
+    bound = [values for values in played if values is not None]
+    if len(bound) < len(played) or not judgement.run.carries_data:
+        return
+    scenario, are_made_equal = judgement.scenario, False
+    unequal = list[tuple[str, tuple[int, ...]]]()
+    for spec, ranks in _replicas(scenario):
+        now = [bound[rank][spec.name] for rank in ranks]
+        before = [start_value(scenario, spec, rank).to(now[0].dtype) for rank in ranks]
+        are_made_equal |= not all(map(torch.equal, now, before))
+        if not all(torch.equal(each, now[0]) for each in now):
+            unequal.append((spec.name, ranks))
+    for name, ranks in unequal if are_made_equal else ():
+        summary = (
+            f"replicas were made equal, and those of {name!r} are unequal on "
+            f"{named('rank', ranks)}"
+        )
+        yield _finding("replicas_left_unequal", summary, ranks[-1], name)
+
+
+def _replicas(scenario: Scenario) -> Iterator[tuple[ParameterSpec, tuple[int, ...]]]:
+    """Yield the parts that several ranks have and that are trained from the start."""
+    for spec in filter(is_managed, scenario.trainable):
+        if is_born(scenario, spec, 0) and not is_frozen(scenario, spec, -1):
+            for rank in range(scenario.mesh.num_ranks):
+                ranks = contributing_ranks(scenario.mesh, spec, rank)
+                if rank == ranks[0] and ranks[1:]:
+                    yield spec, ranks

@@ -1,4 +1,4 @@
-"""Properties of gradient values."""
+"""Properties of the gradients that `wait()` leaves: their values, and all but the values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from syncverify.judge.cause import VALUE_CAUSES, Cause, Mistake
-from syncverify.judge.decoding import explain
+from syncverify.judge.decoding import explain, same_values
 from syncverify.judge.evidence import (
     DifferentReplicas,
     Elements,
@@ -19,33 +19,28 @@ from syncverify.judge.evidence import (
     WrongGradient,
     launched,
 )
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.overflow import same_values
 from syncverify.judge.properties.after_wait import (
     AfterWait,
+    after_wait,
     each_after_wait,
-    on_all_ranks,
     owes_reduction,
+    wrong_owners,
 )
 from syncverify.judge.properties.circumstances import (
-    with_circumstances,
-)
-from syncverify.judge.properties.factors import reductions_of, with_factors
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.mechanisms import mechanism
-from syncverify.judge.properties.other_explanations import (
     other_readings,
     other_signs,
     shown_signs,
+    with_circumstances,
 )
-from syncverify.judge.properties.owners import owned_after_wait, wrong_owners
+from syncverify.judge.properties.factors import Wrong, reductions_of, with_factors
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.properties.property import Property
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.signs import Signs
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
-from syncverify.trace.run import Observation
 
 # Mistakes of these properties also give wrong numbers.
 _FOLLOWS = (
@@ -130,10 +125,8 @@ GRADIENT_EQUALS_REFERENCE = Property(
         Mistake(
             "no_owner",
             "owner() is false on each rank",
-            (
-                "return True from owner() on one rank of each set of replicas, the same rank in"
-                " all steps"
-            ),
+            "return True from owner() on one rank of each set of replicas, the same rank in"
+            " all steps",
         ),
         Mistake(
             "wrong_owner",
@@ -244,8 +237,7 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
                 rank,
                 spec.name,
                 DifferentReplicas(
-                    step=step,
-                    gradients={first: _values(other), rank: _values(mine)},
+                    step=step, gradients={first: _values(other), rank: _values(mine)}
                 ),
             )
 
@@ -264,73 +256,131 @@ REPLICAS_AGREE = Property(
         Mistake(
             "replicas_differ",
             "replicas of one parameter have different gradients",
-            (
-                "reduce over every mesh axis on which the parameter is Replicate, and give each"
-                " rank the value that the others receive, to the bit"
-            ),
+            "reduce over every mesh axis on which the parameter is Replicate, and give each"
+            " rank the value that the others receive, to the bit",
         ),
     ),
 )
 
 
-def after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
-    """Yield expected and observed gradients of each `wait()` that have to be right."""
-    if reduced and judgement.reference.capabilities.gradients == "owner":
-        return owned_after_wait(judgement)
-    return on_all_ranks(judgement, reduced=reduced)
+def wait_returned(judgement: Judgement) -> bool:
+    """A `wait()` returned."""
+    return judgement.was_seen("reduced")
+
+
+def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Violation]:
+    """After `wait()`, a gradient has the type, mesh, placements and strides that torch alone gives.
+
+    For all ranks, steps and trainable parameters: the gradient of a DTensor is a DTensor of the
+    parameter's mesh and placements, its strides are the parameter's or row-major, and neither a
+    graph nor inference mode keeps an optimizer from writing it in place. A gradient that
+    `create_graph=True` made may have a graph.
+
+    Catches: results that are assigned in the form of the flat buffer, as ordinary tensors, on a
+    flattened mesh, from a differentiable collective or under `inference_mode()`. Does not
+    promise the numbers: `gradient_equals_reference` does.
+    """
+    may_have_graph = judgement.scenario.backward == "create_graph"
+    for rank, observation, spec in each_after_wait(judgement):
+        if judgement.was_refused(observation.step):
+            continue
+        for cause, text in observation.misfits.get(spec.name, ()):
+            if cause == "keeps_graph" and may_have_graph:
+                continue
+            summary = (
+                f"gradient of {spec.name!r} on rank {rank}, step {observation.step} has another "
+                f"form than torch alone gives it: {text}"
+            )
+            evidence = Evidence(rank=rank, step=observation.step)
+            yield finding(cause, summary, rank, spec.name, evidence)
+
+
+GRADIENT_HAS_FORM_OF_PARAMETER = Property(
+    gradient_has_form_of_parameter,
+    order=130,
+    applies=wait_returned,
+    example="an ordinary tensor for a DTensor, another mesh, a graph that is kept",
+    needs_data=False,
+    causes=(
+        Mistake(
+            "wrong_type",
+            "a DTensor has an ordinary tensor as gradient, or an ordinary tensor has a DTensor",
+            "assign a DTensor to the `.grad` of a DTensor, and an ordinary tensor to others",
+        ),
+        Mistake(
+            "wrong_mesh",
+            "the mesh of the gradient is different from that of its parameter",
+            "assign a DTensor on the parameter's own `device_mesh`",
+        ),
+        Mistake(
+            "wrong_placements",
+            "the placements of the gradient are different from those of its parameter",
+            "assign a DTensor with the parameter's placements to `.grad`",
+        ),
+        Mistake(
+            "wrong_strides",
+            "the strides of the gradient are different from those that torch alone gives it",
+            "give `.grad` the parameter's strides, or make it contiguous",
+        ),
+        Mistake(
+            "keeps_graph",
+            "the gradient keeps a graph of autograd",
+            "reduce under `torch.no_grad()`, or assign `gradient.detach()`",
+        ),
+        Mistake(
+            "inference_tensor",
+            "the gradient was made in inference mode",
+            "reduce under `torch.no_grad()` rather than `inference_mode()`",
+        ),
+    ),
+)
 
 
 def _still_partial(judgement: Judgement) -> Iterator[Violation]:
     """Find gradients that are summed, and marked as if they were not."""
     for expected, observation in after_wait(judgement, reduced=True):
         name, rank, step = expected.spec.name, expected.rank, expected.step
-        if name not in observation.partial:
-            continue
-        if explain(expected, observation.gradients[name]) is None:
-            yield finding(
-                "still_partial",
+        is_marked = name in observation.partial
+        if is_marked and explain(expected, observation.gradients[name]) is None:
+            summary = (
                 f"gradient of {name!r} on rank {rank}, step {step} is summed and still "
-                "marked Partial: an optimizer that uses it sums it again",
-                rank,
-                name,
-                Evidence(rank=rank, step=step),
+                "marked Partial: an optimizer that uses it sums it again"
             )
+            evidence = Evidence(rank=rank, step=step)
+            yield finding("still_partial", summary, rank, name, evidence)
 
 
 def compare(
     judgement: Judgement,
-    gradients: Iterable[tuple[ExpectedGradient, Observation]],
-    others: Iterable[tuple[ExpectedGradient, Observation]] = (),
+    gradients: Iterable[AfterWait],
+    others: Iterable[AfterWait] = (),
 ) -> Iterator[Violation]:
-    """Explain all wrong gradients by as few kinds of causes as possible.
+    """Explain all wrong gradients by as few kinds of causes as possible, a finding for each.
 
     A gradient of few elements may have several explanations. The likeliest one is that
     which also explains other gradients of the run, with more elements. Explanations of
     `others` count, but are not yielded.
-
-    Yields:
-        One finding per wrong gradient of `gradients`.
     """
-    yield from with_circumstances(judgement, _compared(judgement, gradients, others))
-
-
-def _compared(
-    judgement: Judgement,
-    gradients: Iterable[tuple[ExpectedGradient, Observation]],
-    others: Iterable[tuple[ExpectedGradient, Observation]],
-) -> Iterator[Violation]:
-    apart, seen = set[str](), set[str]()
     if judgement.reference.rounds:
-        for expected, observation, cause in _explained(gradients, explain_rounded):
-            yield _finding(
-                judgement,
-                expected,
-                observation=observation,
-                cause=cause,
-                apart=apart,
-                seen=seen,
-            )
-        return
+        causes = _explained(gradients, explain_rounded)
+    else:
+        causes = _by_few_kinds(judgement, gradients, others)
+    yield from with_circumstances(judgement, _findings(judgement, causes))
+
+
+def _explained(
+    gradients: Iterable[AfterWait],
+    explained_by: Callable[..., Cause | None] = explain,
+) -> Iterator[Wrong]:
+    for expected, observation in gradients:
+        cause = explained_by(expected, observation.gradients[expected.spec.name])
+        if cause is not None:
+            yield expected, observation, cause
+
+
+def _by_few_kinds(
+    judgement: Judgement, gradients: Iterable[AfterWait], others: Iterable[AfterWait]
+) -> Iterator[Wrong]:
     wrong = with_factors(judgement, [*_explained(gradients)])
     if not wrong:
         return
@@ -339,100 +389,68 @@ def _compared(
         num_elements[cause.kind] += expected.value().numel()
     ranking = [kind for kind, _ in num_elements.most_common()]
     for expected, observation, cause in wrong:
-        observed = observation.gradients[expected.spec.name]
+        observed, known = observation.gradients[expected.spec.name], cause
         for kind in ranking[: ranking.index(cause.kind)]:
             likelier = explain(expected, observed, only=kind)
             if likelier is not None and likelier.kind == kind:
-                yield _finding(
-                    judgement,
-                    expected,
-                    observation=observation,
-                    cause=likelier,
-                    apart=apart,
-                    seen=seen,
-                )
+                known = likelier
                 break
-        else:
-            yield _finding(
-                judgement,
-                expected,
-                observation=observation,
-                cause=cause,
-                apart=apart,
-                seen=seen,
-            )
+        yield expected, observation, known
 
 
-def _explained(
-    gradients: Iterable[tuple[ExpectedGradient, Observation]],
-    explained_by: Callable[..., Cause | None] = explain,
-) -> Iterator[tuple[ExpectedGradient, Observation, Cause]]:
-    for expected, observation in gradients:
-        cause = explained_by(expected, observation.gradients[expected.spec.name])
-        if cause is not None:
-            yield expected, observation, cause
-
-
-def _finding(
-    judgement: Judgement,
-    expected: ExpectedGradient,
-    observation: Observation,
-    cause: Cause,
-    apart: set[str],
-    seen: set[str],
-) -> Violation:
-    """Return a finding.
-
-    Notes in `apart` the kinds that nothing else explains, and in `seen` all kinds: the first
-    finding of a kind is the one that a report shows, and the only one with further readings.
-    """
-    observed = observation.gradients[expected.spec.name]
-    decoded = cause
-    cause = mechanism(expected, observation, cause, judgement.run.ranks[expected.rank])
-    is_first = cause.kind not in seen
-    seen.add(cause.kind)
+def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violation]:
+    """Yield a finding for each wrong gradient, with what else may explain it."""
     own = judgement.reference.capabilities
-    signs: Signs = frozenset()
-    if cause.kind not in apart:  # one finding apart is enough, and the others take long
-        signs = other_signs(
-            judgement, expected, observed, cause, is_proven=cause is not decoded
-        )
-    if not signs:
-        apart.add(cause.kind)
-    reductions = reductions_of(judgement, expected)
-    readings, is_proven = list[str](), cause is not decoded
-    if cause.kind == "not_finite" and not overflows(judgement.scenario):
-        is_proven = True  # nothing may have come here from a gradient that overflows
-    if not is_proven and cause.kind in VALUE_CAUSES and is_first:
-        readings = other_readings(expected, observed, cause)
-    return finding(
-        cause.kind,
-        f"gradient of {expected.spec.name!r} on rank {expected.rank}, step {expected.step} is wrong: "
-        f"{cause.text}",
-        expected.rank,
-        expected.spec.name,
-        WrongGradient(
-            rank=expected.rank,
-            step=expected.step,
-            named=cause.lines,
-            micro_batch=observation.micro_batch,
-            parameter=expected.spec.name,
-            local_shape=local_shape(
-                judgement.scenario.mesh, expected.spec, expected.rank
+    # Kinds that nothing else explains, and all kinds: the first finding of a kind is the one
+    # that a report shows, and the only one with further readings.
+    apart, seen = set[str](), set[str]()
+    for expected, observation, decoded in wrong:
+        name, rank, step = expected.spec.name, expected.rank, expected.step
+        observed, rank_run = observation.gradients[name], judgement.run.ranks[rank]
+        cause = mechanism(expected, observation, decoded, rank_run)
+        is_proven = cause is not decoded
+        signs: Signs = frozenset()
+        # One finding apart is enough, and the others take long.
+        if cause.kind not in apart:
+            signs = other_signs(
+                judgement, expected, observed, cause, is_proven=is_proven
+            )
+        if not signs:
+            apart.add(cause.kind)
+        if cause.kind == "not_finite" and not overflows(judgement.scenario):
+            is_proven = (
+                True  # nothing may have come here from a gradient that overflows
+            )
+        readings = list[str]()
+        if not is_proven and cause.kind in VALUE_CAUSES and cause.kind not in seen:
+            readings = other_readings(expected, observed, cause)
+        seen.add(cause.kind)
+        reductions = reductions_of(judgement, expected)
+        yield finding(
+            cause.kind,
+            f"gradient of {name!r} on rank {rank}, step {step} is wrong: {cause.text}",
+            rank,
+            name,
+            WrongGradient(
+                rank=rank,
+                step=step,
+                named=cause.lines,
+                micro_batch=observation.micro_batch,
+                parameter=name,
+                local_shape=local_shape(judgement.scenario.mesh, expected.spec, rank),
+                contributing_ranks=expected.ranks,
+                reduction="factor" if own.divide_factor else own.reduction,
+                expected=_values(expected.value()),
+                observed=_values(observed),
+                explanation=cause.text,
+                events=tuple(map(launched, reductions)),
+                is_proven=is_proven,
+                is_certain=cause.is_certain,
+                readings=tuple(readings[:_SHOWN_READINGS]),
             ),
-            contributing_ranks=expected.ranks,
-            reduction="factor" if own.divide_factor else own.reduction,
-            expected=_values(expected.value()),
-            observed=_values(observed),
-            explanation=cause.text,
-            events=tuple(map(launched, reductions)),
-            is_proven=is_proven,
-            is_certain=cause.is_certain,
-            readings=tuple(readings[:_SHOWN_READINGS]),
-        ),
-        shows=shown_signs(cause, observed, reductions),
-        explained_by=signs,
-    )
+            shows=shown_signs(cause, observed, reductions),
+            explained_by=signs,
+        )
 
 
 def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:

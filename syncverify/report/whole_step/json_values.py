@@ -10,7 +10,7 @@ import torch
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.faces.whole_step.training import Beside
 from syncverify.judge.whole_step.differences import ComparedValue
-from syncverify.report.simulation import remark, simulation_json
+from syncverify.report.simulation import simulation_json
 from syncverify.report.whole_step.shown import ShownPart, shown_part
 from syncverify.report.whole_step.text import change, headline, line_of, said
 from syncverify.scenario.replay_token import encode
@@ -26,7 +26,7 @@ def parity_json(parity: Parity) -> dict[str, Any]:
         "right": parity.is_right,
         "beside": _beside(parity.beside),
         "layouts": [*map(_play, parity.plays)],
-        "remarks": [*map(remark, parity.remarks)],
+        "remarks": [*map(str, parity.remarks)],
         "mistakes": [_mistake(parity, each) for each in parity.mistakes],
     }
 

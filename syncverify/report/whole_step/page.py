@@ -11,7 +11,7 @@ from typing import Any, Final
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.judge.whole_step.values import Quantity, parameter_of
 from syncverify.report.html.render import rendered
-from syncverify.report.simulation import remark, violation_values
+from syncverify.report.simulation import violation_values
 from syncverify.report.whole_step.shown import grouped_names
 from syncverify.report.whole_step.text import (
     headline,
@@ -47,7 +47,7 @@ def parity_page(parity: Parity) -> str:
                 ["steps", str(parity.num_steps)],
                 ["mistakes", str(len(mistakes) + len(violations))],
             ],
-            "remarks": [*map(remark, parity.remarks)],
+            "remarks": [*map(str, parity.remarks)],
             "layouts": _layouts(parity),
             "violations": [*mistakes, *violations],
         }

@@ -15,7 +15,7 @@ from studies.timemachine import drawn
 from studies.timemachine.pairs import FOLDER, SIMULATE, Edit, Pair, table
 from studies.timemachine.results import EXAMPLES, PlayedSide, Sides, holds, stored
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.any_program import STATEMENTS
+from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
 from syncverify.subjects.subject import BUILT_IN_SUBJECTS
 
 PAIRS = {pair.name: pair for pair in table().pairs}
@@ -44,7 +44,7 @@ HOLDS = {"bad": CAUGHT, "good": SILENT, "newest": replace(SILENT, release="3")}
 def test_a_played_pair_expects_what_the_harness_can_say(name: str) -> None:
     pair = PAIRS[name]
     if pair.judge == SIMULATE:
-        assert pair.violates in STATEMENTS
+        assert pair.violates in STATEMENTS_IN_ANY_PROGRAM
         assert (FOLDER / "programs" / f"{pair.subject}.py").is_file()
     else:
         assert pair.violates in {entry.name for entry in ALL_PROPERTIES}

@@ -8,7 +8,7 @@ import torch
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
 from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.properties.other_explanations import (
+from syncverify.judge.properties.circumstances import (
     fitting_causes,
     other_readings,
 )

@@ -11,7 +11,6 @@ from syncverify.faces.scripts.judging import judge
 from syncverify.faces.scripts.kept_warnings import show_warnings, warnings_kept
 from syncverify.faces.scripts.recording import record
 from syncverify.faces.scripts.script import Script
-from syncverify.report.simulation import remark
 
 SCRIPT = """
 import warnings
@@ -59,7 +58,7 @@ def test_a_script_shows_its_warnings_once_and_has_a_remark_on_its_clock(
     path.write_text(SCRIPT)
     simulation = judge(record(Script(str(path)), 2))
     simulation.check()
-    (found,) = map(remark, simulation.remarks)
+    (found,) = map(str, simulation.remarks)
     assert found.startswith(f"a clock decides at {path}:14 in <module> (ranks 0, 1)")
     shown = [line for line in capsys.readouterr().err.splitlines() if "rank" in line]
     assert [line.partition(": ")[0] for line in shown if "UserWarning" in line] == [

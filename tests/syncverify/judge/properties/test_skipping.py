@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 import syncverify.trace.source_files as source_files
 from syncverify import simulate
-from syncverify.judge.properties.skipping import Odd, odd_rank, own_line
+from syncverify.judge.properties.disagreements import Odd, odd_rank, own_line
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.handmade_traces import launch
