@@ -302,9 +302,8 @@ def pytest_runtest_makereport(
 def _properties(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the properties of a test that verified a subject."""
     from syncverify.replay_line import replay_line
-    from syncverify.report.checkout import path_in_checkout
-    from syncverify.report.github import workflow_command
-    from syncverify.report.guilty_line import guilty_line
+    from syncverify.report.annotations import workflow_command
+    from syncverify.report.guilty_line import guilty_line, path_in_checkout
     from syncverify.report.text import verdict
 
     yield "syncverify.subject", report.subject
