@@ -29,7 +29,7 @@ from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import CommandConsole, check_folders, say
-from syncverify.report.observed_table import in_one_line, table_lines
+from syncverify.report.observed import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.sarif import write_sarif
 from syncverify.report.text import diagnosis

@@ -14,7 +14,7 @@ from syncverify.replay_line import replay_line
 from syncverify.report.evidence import details, titled_events
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import advice, certainty, hint
-from syncverify.report.observed_table import names_of_wrong, wrong_in_full
+from syncverify.report.observed import names_of_wrong, wrong_in_full
 from syncverify.report.report import Report
 from syncverify.report.witness import numbers_text, witness_lines
 from syncverify.scenario.feature_row import Feature
