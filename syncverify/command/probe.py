@@ -22,9 +22,14 @@ from syncverify.plain_text import counted
 from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import CommandConsole, check_folders, write
-from syncverify.report.found_contract import compared, corrected, found_contract
-from syncverify.report.observed import ObservedFeature
-from syncverify.report.observed_table import table_lines
+from syncverify.report.observed import (
+    ObservedFeature,
+    comments_of_contract,
+    compared,
+    corrected,
+    found_contract,
+    table_lines,
+)
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, violation_text
 from syncverify.scenario.bounds import check_ranks
@@ -92,11 +97,11 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
     if report.violations:
         _tell(progress, report)
         leave(VIOLATION, backend)
-    found = found_contract(plain.capabilities, report.beyond)
     lines = list(compared(own.capabilities, report.beyond))
     if options.output is not None:
-        heads = found.comments(options.subject, options.seed)
-        write(options.output, contract_text(found.capabilities, comments=heads))
+        found = found_contract(plain.capabilities, report.beyond)
+        heads = comments_of_contract(report.beyond, options.subject, options.seed)
+        write(options.output, contract_text(found, comments=heads))
         lines.insert(0, f"contract written to {options.output}")
     _tell(progress, report, lines)
     leave(0, backend)
@@ -156,7 +161,7 @@ def _violation_of_found(
     options: ProbeOptions, plain: Subject, backend: AnyBackend, report: Report
 ) -> FoundViolation | None:
     """Return the first violation of the found contract, with the features that it needs."""
-    found = found_contract(plain.capabilities, report.beyond).capabilities
+    found = found_contract(plain.capabilities, report.beyond)
     asked = replace(plain, capabilities=found)
     settings = Settings(
         ranks=options.ranks,

@@ -13,6 +13,7 @@ from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, first_of, noun_of
 from syncverify.report.annotations import annotation_of_job, say_annotations
 from syncverify.report.console import say
+from syncverify.report.text import heading
 
 _MOST_NAMED = 16  # ranks in one line
 
@@ -53,10 +54,7 @@ def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
 
 
 def _described(violation: Violation) -> Iterator[str]:
-    yield f"VIOLATION: {violation.property} ({violation.cause})"
-    yield f"  {STATEMENTS_IN_ANY_PROGRAM[violation.property]}"
-    yield ""
-    yield f"  {violation.summary}"
+    yield from heading("VIOLATION", violation, STATEMENTS_IN_ANY_PROGRAM[violation.property])
     for event in violation.evidence.events:
         yield f"  {event.words}"
     yield f"  seen on:    {_few(violation.ranks)}"

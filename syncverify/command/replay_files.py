@@ -17,7 +17,7 @@ from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import Replayed, race_of, shown_again
 from syncverify.subjects.subject import Subject
-from syncverify.trace.timeline.layout import timeline_of
+from syncverify.trace.timeline.timeline import timeline_of
 from syncverify.trace.timeline.trace_events import trace_events
 
 

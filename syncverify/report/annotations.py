@@ -1,16 +1,25 @@
-"""The violations of a report in a few lines each, for places that show them beside the code."""
+"""The violations of a report in a few lines each, for places that show them beside the code.
+
+A workflow command of GitHub is one line, `::error file=...,line=...,title=...::message`. GitHub
+reads `%0A` as a newline, and counts paths from the root of the checkout.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from syncverify.judge.violation import Violation
 from syncverify.replay_line import replay_line
 from syncverify.report.console import say
-from syncverify.report.github import workflow_command
-from syncverify.report.guilty_line import FileLine, guilty_line, place_in_checkout
+from syncverify.report.guilty_line import (
+    FileLine,
+    guilty_line,
+    path_in_checkout,
+    place_in_checkout,
+)
 from syncverify.report.hints import advice
 from syncverify.report.observed import with_rating
 from syncverify.report.report import Report
@@ -19,44 +28,42 @@ from syncverify.search.found_violation import FoundViolation
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A violation, or another thing that fails a run, beside a line of code.
+    """A violation, or another thing that fails a run, beside a line of code."""
 
-    Attributes:
-        title: What fails the run: `property (cause)`, or a wrong feature.
-        text: The facts, in one or several lines.
-        place: Line of code to which it points; None where none is known.
-    """
-
-    title: str
-    text: str
+    title: str  # `property (cause)`, or a wrong feature
+    text: str  # the facts, in one or several lines
     place: FileLine | None = None
 
 
-Writer = Callable[[Sequence[Annotation]], Iterator[str]]
+def workflow_commands(annotations: Iterable[Annotation]) -> Iterator[str]:
+    """Yield a workflow command of GitHub for each annotation."""
+    for each in annotations:
+        yield workflow_command(f"{each.title}: {each.text}", *(each.place or ()))
+
+
+# One for each of `REPORT_FORMATS` other than `text`, which adds nothing.
+_WRITERS: Final = {
+    "github": workflow_commands,
+}
 
 
 def say_annotations(shown_as: str, annotations: Iterable[Annotation]) -> None:
     """Print what a value of `--format` adds to the text."""
-    for line in _WRITERS[shown_as](tuple(annotations)):
-        say(line)
+    if shown_as in _WRITERS:
+        for line in _WRITERS[shown_as](annotations):
+            say(line)
 
 
-def _nothing(_: Sequence[Annotation]) -> Iterator[str]:
-    yield from ()
+def workflow_command(message: str, file: Path | None = None, number: int = 1) -> str:
+    """Return the workflow command of one violation; it names no file outside of the checkout."""
+    path = path_in_checkout(file) if file is not None else ""
+    name = _data(path).replace(":", "%3A").replace(",", "%2C")
+    place = f"file={name},line={number}," if path else ""
+    return f"::error {place}title=syncverify::{_data(message)}"
 
 
-def workflow_commands(annotations: Sequence[Annotation]) -> Iterator[str]:
-    """Yield a workflow command of GitHub for each annotation."""
-    for each in annotations:
-        where = (each.place.file, each.place.number) if each.place else ()
-        yield workflow_command(f"{each.title}: {each.text}", *where)
-
-
-# One for each of `REPORT_FORMATS`.
-_WRITERS: Final[dict[str, Writer]] = {
-    "text": _nothing,
-    "github": workflow_commands,
-}
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def annotations_of(report: Report) -> Iterator[Annotation]:

@@ -1,39 +1,43 @@
-"""Coverage of a search: few lines for a reader, all numbers for a program."""
+"""What the scenarios of a search covered: few lines for a reader, all numbers for a program."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
+from typing_extensions import override
+
+from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.plain_text import first_of
+from syncverify.plain_text import counted, first_of
+from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.feature_table import TABLE_VERSION
+from syncverify.scenario.schedule import COMPLETE, RANDOM, ScheduleCoverage
+from syncverify.scenario.small_scope import SmallScope
+from syncverify.search.result import RunStatistics
+from syncverify.sim.turns.timings import DEFAULT_DEPTH
 
-_NAMED_IN_A_LINE = 4
-_NAMED_IN_AN_ERROR = 12
+_NAMED_IN_A_LINE: Final = 4
+_NAMED_IN_AN_ERROR: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class CoverageSummary:
-    """Feature values and pairs that the scenarios of a search had, and had not.
-
-    Attributes:
-        num_values: Number of feature values that the subject's contract allows.
-        num_pairs: Number of pairs of values, of different topics, that it allows.
-        missing_values: Values that never occurred, as `topic=value`.
-        missing_pairs: Pairs of values that never occurred together.
-        applied: By property: number of scenarios in which it had something to judge.
-        not_promised: Properties about promises that the contract does not make.
-        pairs: By pair of values that the contract allows: number of scenarios.
-    """
+    """Feature values and pairs that the contract allows, and those that no scenario had."""
 
     num_values: int = 0
-    num_pairs: int = 0
-    missing_values: tuple[str, ...] = ()
-    missing_pairs: tuple[tuple[str, str], ...] = ()
+    num_pairs: int = 0  # of values of different topics
+    missing_values: tuple[str, ...] = ()  # as `topic=value`
+    missing_pairs: tuple[
+        tuple[str, str], ...
+    ] = ()  # values that never occurred together
+    # By property: number of scenarios in which it had something to judge.
     applied: dict[str, int] = field(default_factory=dict)
+    # Properties about promises that the contract does not make.
     not_promised: frozenset[str] = frozenset()
+    # By pair of values: number of scenarios.
     pairs: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -68,15 +72,17 @@ class CoverageSummary:
             f"{self.num_values:,} feature values, "
             f"{self.num_pairs - len(self.missing_pairs):,} of {self.num_pairs:,} pairs"
         )
-        idle = [name for name, count in self.applied.items() if not count]
-        without_promise = [name for name in idle if name in self.not_promised]
-        without_case = [name for name in idle if name not in self.not_promised]
-        if without_case:
-            named = first_of(without_case, _NAMED_IN_A_LINE)
-            yield f"not judged (no scenario applies): {named}"
-        if without_promise:
-            named = first_of(without_promise, _NAMED_IN_A_LINE)
-            yield f"not judged (not promised by the contract): {named}"
+        reasons: dict[str, list[str]] = {
+            "no scenario applies": [],
+            "not promised by the contract": [],
+        }
+        without_case, without_promise = reasons.values()
+        for name in (name for name, count in self.applied.items() if not count):
+            is_idle = name not in self.not_promised
+            (without_case if is_idle else without_promise).append(name)
+        for reason, names in reasons.items():
+            if names:
+                yield f"not judged ({reason}): {first_of(names, _NAMED_IN_A_LINE)}"
 
     def gap_lines(self) -> Iterator[str]:
         """Yield all values that never occurred, and each pair that never did."""
@@ -120,3 +126,175 @@ class CoverageSummary:
             },
             "applied": {**self.applied},
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The bound within which all scenarios hold: what an exhaustive search played of a scope."""
+
+    scope: SmallScope
+    num_scenarios: int
+    num_played: int
+    num_undecided: int  # with more classes of schedules than were played
+    num_branching: int  # with several classes, each of which was played
+    num_classes: int  # of those
+    num_violations: int  # distinct ones
+
+    @classmethod
+    def of(
+        cls,
+        scope: SmallScope,
+        num_scenarios: int,
+        num_played: int,
+        schedules: Mapping[ScheduleCoverage, int],
+        num_violations: int,
+    ) -> Self:
+        """Sum up the schedules that were played."""
+        complete, num_classes = _complete(schedules)
+        num_undecided = sum(_with_extent(schedules, RANDOM).values())
+        num_branching = sum(complete.values())
+        return cls(
+            *(scope, num_scenarios, num_played, num_undecided),
+            *(num_branching, num_classes, num_violations),
+        )
+
+    @property
+    def is_proof(self) -> bool:
+        """Tell whether all scenarios of the scope hold, with all schedules."""
+        return not self.num_violations and self.gap is None
+
+    @property
+    def gap(self) -> str | None:
+        """What was not played, in words; None if nothing."""
+        if self.num_played < self.num_scenarios:
+            left = self.num_scenarios - self.num_played
+            return (
+                f"{left:,} of {self.num_scenarios:,} scenarios of the scope were not played; the "
+                "same command goes on"
+            )
+        if self.num_undecided:
+            return (
+                f"{counted(self.num_undecided, 'scenario')} of the scope had more classes of "
+                "schedules than were played; raise N of --schedules all:N"
+            )
+        return None
+
+    @override
+    def __str__(self) -> str:
+        """Say what holds within the bound, or what was played of it."""
+        classes = (
+            f"order matters in {self.num_branching:,} of them, and each of their "
+            f"{self.num_classes:,} classes of schedules was played"
+            if self.num_branching
+            else "order matters in none of them"
+        )
+        if self.is_proof:
+            return f"all {self.num_scenarios:,} of them hold, with all schedules: {classes}"
+        return f"{self.num_played:,} of {self.num_scenarios:,} were played: {classes}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "scope": str(self.scope),
+            "scenarios": self.num_scenarios,
+            "played": self.num_played,
+            "undecided": self.num_undecided,
+            "branching": self.num_branching,
+            "classes": self.num_classes,
+            "holds": self.is_proof,
+        }
+
+
+def _with_extent(
+    played: Mapping[ScheduleCoverage, int], extent: str
+) -> dict[ScheduleCoverage, int]:
+    return {each: n for each, n in played.items() if each.extent == extent}
+
+
+def _complete(
+    played: Mapping[ScheduleCoverage, int],
+) -> tuple[dict[ScheduleCoverage, int], int]:
+    """Return the schedules of which each class was played, and the number of classes."""
+    complete = _with_extent(played, COMPLETE)
+    return complete, sum(each.num_classes * n for each, n in complete.items())
+
+
+def explored_lines(
+    statistics: RunStatistics,
+    *,
+    num_replayed: int,
+    num_failing: int,
+    promises_overlap: bool,
+) -> Iterator[str]:
+    """Yield one line for each kind of run; `num_failing` violations are in replayed ones.
+
+    Overlap is judged where the contract promises it, and measured in each run.
+    """
+    if num_replayed:
+        yield (
+            "saved by earlier runs, and played first: "
+            f"{counted(num_replayed, 'scenario')}, with "
+            f"{counted(num_failing, 'distinct violation')}"
+        )
+    if statistics.num_refused:
+        yield (
+            "refused by a clear error, as the contract allows: "
+            + counted(statistics.num_refused, "scenario")
+        )
+    yield from _schedule_lines(statistics.schedules)
+    if possible := statistics.num_overlaps_possible:
+        judged = "" if promises_overlap else " (not judged)"
+        done = statistics.num_overlaps
+        yield f"overlap with backward{judged}: {done} of {possible} possible steps"
+    yield from _memory_lines(statistics.held)
+    yield from statistics.remarks
+
+
+def newer_values_lines(capabilities: Capabilities) -> Iterator[str]:
+    """Yield a line about values that are newer than the contract, if there are any."""
+    newer = [*map(str, capabilities.newer_features)]
+    if newer:
+        yield (
+            f"the contract means the values of version {capabilities.table_version} of "
+            f"{TABLE_VERSION}: {counted(len(newer), 'newer value')} beyond it "
+            f"({first_of(newer, _NAMED_IN_A_LINE)}); table_version = {TABLE_VERSION} "
+            "promises them"
+        )
+
+
+def _schedule_lines(played: Mapping[ScheduleCoverage, int]) -> Iterator[str]:
+    """Describe schedules beyond the default one and one drawn."""
+    complete, num_classes = _complete(played)
+    if complete:
+        total = sum((each.num_interleavings or 0) * n for each, n in complete.items())
+        is_open = any(each.num_interleavings is None for each in complete)
+        yield (
+            f"schedules of {counted(sum(complete.values()), 'scenario')} complete: "
+            f"{num_classes} classes of {'more than ' if is_open else ''}{total} interleavings"
+        )
+    if by_chance := _with_extent(played, RANDOM):
+        least = min(each.probability for each in by_chance)
+        yield (
+            f"schedules of {counted(sum(by_chance.values()), 'scenario')} by random "
+            f"priorities: in each, a bug of {DEFAULT_DEPTH} ordered moves was met with a "
+            f"probability of at least {least:.2g}"
+        )
+
+
+def _memory_lines(held: HeldMemory) -> Iterator[str]:
+    if held.is_pile:
+        yield (
+            f"memory: record_stream kept up to {held.num_blocks} freed blocks "
+            f"({_bytes_text(held.num_bytes)}, the largest {_bytes_text(held.largest)}, "
+            f"step {held.step}, rank {held.rank}) from reuse; freeing after "
+            "stream.wait_event() keeps none"
+        )
+
+
+def _bytes_text(num_bytes: int) -> str:
+    """Format an amount of memory, in the unit that leaves it below a thousand."""
+    amount, unit = float(num_bytes), "B"
+    for larger in ("KB", "MB", "GB"):
+        if amount >= 1000:
+            amount, unit = amount / 1000, larger
+    return f"{amount:.4g} {unit}"

@@ -1,50 +1,59 @@
-"""The source line to which a violation points, as a file and a number."""
+"""The source line to which a violation points, as a file of the checkout and a number.
+
+The checkout is the folder to which code hosts count the paths of files.
+"""
 
 from __future__ import annotations
 
 import inspect
 import operator
+import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from syncverify.judge.violation import Violation
-from syncverify.report.checkout import checkout, path_in_checkout
 from syncverify.subjects.built_in import BUILT_INS
 from syncverify.subjects.subject_options import split_options
 
 
-@dataclass(frozen=True, slots=True)
-class FileLine:
-    """A line of a file.
-
-    Attributes:
-        file: Absolute path.
-    """
+class FileLine(NamedTuple):
+    """A line of a file with an absolute path."""
 
     file: Path
     number: int
 
-    @property
-    def path(self) -> str:
-        """Path of the file, relative where it lies below the working directory."""
-        if self.file.is_relative_to(Path.cwd()):
-            return self.file.relative_to(Path.cwd()).as_posix()
-        return self.file.as_posix()
+
+def checkout() -> Path:
+    """Return the root of the checkout around the working directory.
+
+    GitHub names it; else it is the nearest folder with `.git`, or the working directory.
+    """
+    here = Path.cwd()
+    named = os.environ.get("GITHUB_WORKSPACE", "")
+    if named and here.is_relative_to(named := str(Path(named).resolve())):
+        return Path(named)
+    parents = (here, *here.parents)
+    return next((each for each in parents if (each / ".git").exists()), here)
+
+
+def path_in_checkout(file: Path) -> str:
+    """Return the path of a file from the root of the checkout; "" for a file of others.
+
+    Installed packages are files of others, also in an environment inside of the checkout.
+    """
+    root = checkout()
+    if not file.is_relative_to(root) or "site-packages" in file.parts:
+        return ""
+    return file.relative_to(root).as_posix()
 
 
 def guilty_line(violation: Violation, subject: str) -> FileLine | None:
-    """Find the line of a subject to which a violation points.
+    """Return the line to which a violation of a subject, by its name or path, points.
 
-    Args:
-        violation: The violation, whose evidence has lines.
-        subject: Name or path of the subject.
-
-    Returns:
-        The first place in the checkout, where the user can change something. The definition
-        of the subject comes after the lines of the evidence. None where neither is known.
+    It is the first place in the checkout, where the user can change something. The definition
+    of the subject comes after the lines of the evidence. None where neither is known.
     """
     places = [*_lines(violation), *_definition(subject)]
     return next(
@@ -54,14 +63,10 @@ def guilty_line(violation: Violation, subject: str) -> FileLine | None:
 
 
 def place_in_checkout(violation: Violation) -> FileLine | None:
-    """Find the first line of a file in the checkout that a violation names, without imports.
+    """Return the first line of a file in the checkout that a violation of a job names, if any.
 
-    Args:
-        violation: The violation of a job, whose lines have the ends of paths.
-
-    Returns:
-        The line; None where no file of the checkout has such a path from its root or from
-        the working directory.
+    Its lines have the ends of paths, which are looked up from the root of the checkout and from
+    the working directory, without imports.
     """
     for line in violation.evidence.lines:
         for folder in (Path.cwd(), checkout()):
@@ -72,17 +77,19 @@ def place_in_checkout(violation: Violation) -> FileLine | None:
 
 def _lines(violation: Violation) -> Iterator[FileLine]:
     """Yield the lines of the evidence; the working directory may be another one by now."""
-    files = _loaded_files()
+    files = {file for _, file in _loaded()}
     for line in violation.evidence.lines:
         if file := _one_of(files, line.path):
             yield FileLine(file, line.number)
 
 
-def _loaded_files() -> set[Path]:
-    """Return the files of all loaded modules."""
-    # A module may be of a class that answers `getattr` by importing something.
-    paths = {vars(each).get("__file__") for each in _modules()}
-    return {Path(path).absolute() for path in paths if isinstance(path, str)}
+def _loaded() -> Iterator[tuple[Any, Path]]:
+    """Yield the loaded modules, each with its file."""
+    for each in [*sys.modules.values()]:
+        # A module may be of a class that answers `getattr` by importing something.
+        path = vars(each).get("__file__") if hasattr(each, "__dict__") else None
+        if isinstance(path, str):
+            yield each, Path(path).absolute()
 
 
 def _one_of(files: set[Path], written: str) -> Path | None:
@@ -92,23 +99,16 @@ def _one_of(files: set[Path], written: str) -> Path | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _modules() -> Iterator[Any]:
-    return (each for each in [*sys.modules.values()] if hasattr(each, "__dict__"))
-
-
-def _resolved(path: object) -> Path | None:
-    return Path(path).resolve() if isinstance(path, str) else None
-
-
 def _definition(subject: str) -> Iterator[FileLine]:
     """Yield the first line of the class or function that a name or path of a subject means."""
     name, _ = split_options(subject)
     path = BUILT_INS[name].path if name in BUILT_INS else subject
     written, _, attribute = path.partition(":")
-    file = _one_of(_loaded_files(), written) if written.endswith(".py") else None
-    for module in _modules():
-        own, own_name = vars(module).get("__file__"), vars(module).get("__name__")
-        if own_name != written and (file is None or _resolved(own) != file):
+    loaded = [*_loaded()]
+    is_file = written.endswith(".py")
+    file = _one_of({own for _, own in loaded}, written) if is_file else None
+    for module, own in loaded:
+        if vars(module).get("__name__") != written and own.resolve() != file:
             continue
         try:
             found = operator.attrgetter(attribute)(module)

@@ -1,31 +1,57 @@
-"""The observed features of a report: one rating for each feature beyond the contract."""
+"""Features beyond the contract: their ratings, the table of them, and the contract that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from syncverify.search.observation import Rating
+from syncverify.plain_text import counted, first_of
+from syncverify.report.fitting import MAX_LINES, fitted
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.features import optional_features
+from syncverify.search.budget import OUT_OF_TIME
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.observation import INTERRUPTED, RATINGS, Rating, rating_of
 
 # Ratings for which a report keeps the simplest scenario and its diagnosis.
 EXPLAINED: tuple[Rating, ...] = ("wrong", "hangs", "unclear")
+_MEANINGS: Final[dict[Rating, str]] = {
+    "wrong": "a wrong gradient without an error, or a race",
+    "hangs": "some rank never ends",
+    "unclear": "a crash, or an error without an explanation",
+    "refused": "a clear error in some scenario",
+    "right": "the right gradient in each scenario",
+    "not tried": "no scenario, for the reason given",
+}
+# Verbs of one line, for one feature and for several; other ratings are words for both.
+_WRONGS: Final = "a wrong gradient without an error"
+_VERBS: Final[dict[Rating, tuple[str, str]]] = {
+    "wrong": (f"gives {_WRONGS}", f"give {_WRONGS}"),
+    "hangs": ("hangs", "hang"),
+}
+# The order of one line, which differs from that of the table.
+_IN_ONE_LINE: Final[tuple[Rating, ...]] = ("right", *EXPLAINED, "refused", "not tried")
+_SKIP: Final = "--no-beyond skips them"
+_NOT_JUDGED: Final = "not part of the verdict"
+_FAILS: Final = "part of the verdict, because this contract sets `fail_on_wrong`"
+_WIDTH: Final = 100
+_VIOLATED: Final = "  the contract is violated too, and may cause some of these ratings"
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedFeature:
-    """One feature beyond the contract.
-
-    Attributes:
-        summary: One sentence about the simplest scenario that is neither right nor refused.
-        token: Token of that scenario, or "".
-        diagnosis: The whole violation as text, or "".
-    """
+    """One feature beyond the contract."""
 
     feature: str
     rating: Rating
     counts: dict[Rating, int] = field(default_factory=dict)
     reason: str = ""
+    # One sentence about the simplest scenario that is neither right nor refused, the token of
+    # that scenario, and its whole violation as text.
     summary: str = ""
     token: str = ""
     diagnosis: str = ""
@@ -37,15 +63,18 @@ class ObservedFeature:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, without the empty ones."""
-        data: dict[str, Any] = {
+        more = {
+            "reason": self.reason,
+            "summary": self.summary,
+            "token": self.token,
+            "diagnosis": self.diagnosis,
+        }
+        return {
             "feature": self.feature,
             "word": self.rating,
             "scenarios": {**self.counts},
+            **{key: text for key, text in more.items() if text},
         }
-        for key in ("reason", "summary", "token", "diagnosis"):
-            if getattr(self, key):
-                data[key] = getattr(self, key)
-        return data
 
 
 def with_rating(
@@ -53,3 +82,216 @@ def with_rating(
 ) -> list[ObservedFeature]:
     """List the features with a rating, in the order of the report."""
     return [each for each in observed if each.rating == rating]
+
+
+def table_lines(
+    observed: Sequence[ObservedFeature],
+    *,
+    is_violated: bool = False,
+    fails_on_wrong: bool = False,
+) -> Iterator[str]:
+    """Yield the table, worst features first; no line without features.
+
+    `is_violated` says that the subject violates its contract as well, and `fails_on_wrong`
+    that a wrong feature fails the run.
+    """
+    if not observed:
+        return
+    scenarios = counted(sum(each.num_scenarios for each in observed), "scenario")
+    yield f"{_title(observed, fails_on_wrong=fails_on_wrong)}, one at a time in {scenarios}"
+    if is_violated:
+        yield _VIOLATED
+    for rating in RATINGS:
+        listed = with_rating(observed, rating)
+        if listed:
+            yield f"  {rating}: {len(listed)} ({_MEANINGS[rating]})"
+            yield from _lines_of_rating(rating, listed)
+
+
+def in_one_line(
+    observed: Sequence[ObservedFeature],
+    *,
+    is_violated: bool = False,
+    fails_on_wrong: bool = False,
+) -> Iterator[str]:
+    """Yield a line with the number of features of each rating; none without features."""
+    if not observed:
+        return
+    options = "--tables lists them" + ("" if fails_on_wrong else f", {_SKIP}")
+    counts = ", ".join(_counts(observed))
+    yield f"{_title(observed, fails_on_wrong=fails_on_wrong)}: {counts} ({options})"
+    if is_violated:
+        yield _VIOLATED
+
+
+def _title(observed: Sequence[ObservedFeature], *, fails_on_wrong: bool) -> str:
+    features = counted(len(observed), "feature")
+    title = _FAILS if fails_on_wrong else _NOT_JUDGED
+    return f"{title}: {features} that the contract does not promise"
+
+
+def _counts(observed: Sequence[ObservedFeature]) -> Iterator[str]:
+    """Yield for each rating the number of its features, and the reason of an early end."""
+    for rating in _IN_ONE_LINE:
+        if listed := with_rating(observed, rating):
+            of_one, of_more = _VERBS.get(rating, (rating, rating))
+            ends = sorted({e.reason for e in listed} & {OUT_OF_TIME, INTERRUPTED})
+            why = f", since {' and '.join(ends)}" if ends else ""
+            yield f"{len(listed)} {of_one if len(listed) == 1 else of_more}{why}"
+
+
+def _lines_of_rating(
+    rating: Rating, listed: Sequence[ObservedFeature]
+) -> Iterator[str]:
+    if rating in EXPLAINED:
+        for number, each in enumerate(listed, start=1):
+            scenarios = counted(each.num_scenarios, "scenario")
+            count = f"{each.counts[rating]} of {scenarios}"
+            yield f"    {number:>2} {each.feature}, {count}: {each.summary}"
+    elif rating == "not tried":
+        by_reason = defaultdict[str, list[str]](list)
+        for each in listed:
+            by_reason[each.reason].append(each.feature)
+        for reason, names in by_reason.items():
+            # An end that came early says nothing about one feature or another.
+            shown = 3 if reason in (OUT_OF_TIME, INTERRUPTED) else len(names)
+            yield from _wrapped(f"{first_of(names, shown)}: {reason}")
+    else:
+        by_topic = defaultdict[str, list[str]](list)
+        for each in listed:
+            topic, value = Feature.of(each.feature)
+            by_topic[topic].append(value)
+        for topic, values in by_topic.items():
+            yield from _wrapped(f"{topic}: {', '.join(values)}")
+
+
+def _wrapped(text: str) -> Iterator[str]:
+    yield from textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=" " * 4,
+        subsequent_indent=" " * 4,
+        break_on_hyphens=False,
+    )
+
+
+def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
+    """Describe the wrong features on one screen: by diagnoses, and in a line where none fits."""
+    listed = with_rating(observed, "wrong")
+    room = MAX_LINES - len(listed) - 2  # an empty line and the verdict follow
+    full, brief = list[str](), list[str]()
+    for number, each in enumerate(listed, start=1):
+        title = f"WRONG {number} of {len(listed)}: {each.feature}, beyond the contract"
+        lines = [title, *each.diagnosis.splitlines(), ""]
+        if len(full) + len(lines) <= room:
+            full += lines
+        else:
+            place = f"syncverify explain report.json#wrong/{number}"
+            brief.append(f"{title}: {each.summary}: {place}")
+    return fitted([*full, brief], MAX_LINES - 2)
+
+
+def names_of_wrong(observed: Sequence[ObservedFeature]) -> str:
+    """Name the features that fail a run."""
+    names = [each.feature for each in with_rating(observed, "wrong")]
+    subject = "feature gives" if len(names) == 1 else "features give"
+    return f"{len(names)} {subject} {_WRONGS}: {', '.join(names)}"
+
+
+def found_contract(
+    plain: Capabilities, observed: Sequence[ObservedFeature]
+) -> Capabilities:
+    """Return the contract of the features that were right or refused."""
+    right, refused = (
+        frozenset(each.feature for each in with_rating(observed, rating))
+        for rating in ("right", "refused")
+    )
+    return replace(plain, right=right, refused=refused)
+
+
+def comments_of_contract(
+    observed: Sequence[ObservedFeature], subject: str, seed: int
+) -> dict[str, str]:
+    """Return the comments of the file of a found contract, by field."""
+    num_scenarios = sum(each.num_scenarios for each in observed)
+    lines = [
+        f"The contract that {subject} keeps: found by `syncverify probe {subject}` in",
+        f"{num_scenarios} scenarios, seed {seed}. From now on it is a regression test:",
+        f"    syncverify run {subject} --contract THIS_FILE",
+    ]
+    lines += (
+        f"{rating}: {each.feature}"
+        for rating in (*EXPLAINED, "not tried")
+        for each in with_rating(observed, rating)
+    )
+    return {
+        "": "\n".join(lines),
+        "table_version": "Version of the feature table whose values are meant.",
+        "right": "The gradient is right.",
+        "refused": "The gradient is right, or a clear error says why not.",
+    }
+
+
+def corrected(
+    observed: Sequence[ObservedFeature], found: FoundViolation, diagnosis: str
+) -> list[ObservedFeature]:
+    """Return features, with a worse rating for those of a scenario that violates the found contract.
+
+    A feature that was right in each scenario and raises in another one is refused, until its
+    error turns out to be unclear. Each summary names the other features of the scenario. The
+    diagnosis is the violation as text.
+    """
+    blamed = set(map(str, optional_features(found.scenario)))
+    return [
+        _corrected(each, found, diagnosis, sorted(blamed - {each.feature}))
+        if each.feature in blamed
+        else each
+        for each in observed
+    ]
+
+
+def _corrected(
+    observed: ObservedFeature,
+    found: FoundViolation,
+    diagnosis: str,
+    others: Sequence[str],
+) -> ObservedFeature:
+    together = f" (together with {', '.join(others)})" if others else ""
+    rating = rating_of(found.violation.identity)
+    if rating == "unclear" and observed.rating == "right":
+        rating = "refused"
+    counts = {**observed.counts, rating: observed.counts.get(rating, 0) + 1}
+    return replace(
+        observed,
+        rating=rating,
+        counts=counts,
+        summary=found.violation.summary + together,
+        token=found.token,
+        diagnosis=diagnosis,
+    )
+
+
+def compared(own: Capabilities, observed: Sequence[ObservedFeature]) -> Iterator[str]:
+    """Yield a line for each feature whose rating differs from the promise of a contract.
+
+    A contract of plain steps alone is compared with nothing.
+    """
+    if own.asks_plain_steps_alone:
+        return
+    for each in observed:
+        promise = _promise(own, each.feature)
+        if not _agree(promise, each.rating):
+            yield f"differs: {each.feature} is {each.rating}, and the contract says {promise}"
+
+
+def _promise(own: Capabilities, feature: str) -> str:
+    topic, value = Feature.of(feature)
+    if not own.covers(topic, value):
+        return "not asked"
+    return "refused" if own.may_refuse(topic, value) else "right"
+
+
+def _agree(promise: str, rating: Rating) -> bool:
+    if promise == "not asked":
+        return rating not in {"right", "refused"}
+    return rating in {"right", "not tried"} or promise == rating == "refused"

@@ -6,7 +6,7 @@ import ast
 import itertools
 import linecache
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 from typing_extensions import override
@@ -22,18 +22,12 @@ _MACHINE: Final = ("cuda", "nccl", "gpu", "device", "backend", "is_available", "
 
 @dataclass(frozen=True, slots=True)
 class IdleLines:
-    """Neighbouring lines of a file that never ran.
-
-    Attributes:
-        first: Number of the first line.
-        last: Number of the last line.
-        reason: Why, in words; "" if unknown.
-    """
+    """Neighbouring lines of a file that never ran, from the first to the last one."""
 
     path: str
     first: int
     last: int
-    reason: str
+    reason: str  # in words; "" if unknown
 
     @property
     def asks_for_machine(self) -> bool:
@@ -51,19 +45,12 @@ class IdleLines:
 
 @dataclass(frozen=True, slots=True)
 class LineCoverage:
-    """Lines of the functions of a subject.
+    """Lines of the functions of a subject."""
 
-    Attributes:
-        files: Paths of the files of which a function ran.
-        num_lines: Number of lines that can run there.
-        num_idle: Number of those that never ran.
-        idle: Ranges of lines that never ran; those behind a condition on the device or the
-            backend come first.
-    """
-
-    files: tuple[str, ...] = ()
-    num_lines: int = 0
-    num_idle: int = 0
+    files: tuple[str, ...] = ()  # those of which a function ran
+    num_lines: int = 0  # that can run there
+    num_idle: int = 0  # of those, that never ran
+    # Those behind a condition on the device or the backend come first.
     idle: tuple[IdleLines, ...] = ()
 
     @classmethod
@@ -121,10 +108,7 @@ class LineCoverage:
         return {
             "all": self.num_lines,
             "played": self.num_lines - self.num_idle,
-            "never": [
-                {"path": e.path, "first": e.first, "last": e.last, "reason": e.reason}
-                for e in self.idle
-            ],
+            "never": [*map(asdict, self.idle)],
         }
 
 

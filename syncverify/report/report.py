@@ -10,13 +10,11 @@ from typing import Any, Self
 from typing_extensions import override
 
 from syncverify.plain_text import counted
-from syncverify.report.bound import Bound
 from syncverify.report.console import json_numbers
-from syncverify.report.coverage import CoverageSummary
-from syncverify.report.evidence import evidence_json
+from syncverify.report.coverage import Bound, CoverageSummary
+from syncverify.report.evidence import evidence_json, witness_json
 from syncverify.report.observed import ObservedFeature, with_rating
 from syncverify.report.played_lines import LineCoverage
-from syncverify.report.witness import witness_json
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.subjects.subject import Subject
 
@@ -25,19 +23,12 @@ REPORT_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class NotTried:
-    """The part that a search left out because it ended early.
+    """The part that a search left out because it ended early."""
 
-    Attributes:
-        num_scenarios: Number of scenarios that were not played.
-        num_wanted: Number of scenarios of the whole search.
-        num_features: Number of features beyond the contract that were not observed.
-        reason: Why the search ended.
-    """
-
-    num_scenarios: int
-    num_wanted: int
-    num_features: int
-    reason: str
+    num_scenarios: int  # that were not played
+    num_wanted: int  # scenarios of the whole search
+    num_features: int  # beyond the contract, that were not observed
+    reason: str  # why the search ended
 
     @property
     def parts(self) -> str:
@@ -58,54 +49,38 @@ class NotTried:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report of a search.
-
-    Attributes:
-        seed: Seed of the search.
-        examples: Number of scenarios played.
-        seconds: Duration of the search, in seconds.
-        coverage: Number of scenarios by topic and feature.
-        violations: One entry per property and cause.
-        schedules: Number of scenarios by kind of the schedules that were played.
-        explored: More facts about the runs, in words: schedules, overlap, held memory.
-        summary: Coverage of the subject's contract, and the properties that applied.
-        contract: The contract in words.
-        beyond: Features beyond the contract.
-        fails_on_wrong: Whether a wrong feature beyond the contract fails the run.
-        is_interrupted: Whether more was to be played.
-        lines: Lines of the subject that ran in a scenario, and the others.
-        most_steps: Largest number of steps of a run that came to its end; 0 if it is unknown.
-        num_refused: Number of scenarios of plain steps that the subject refused, as it may.
-        is_replay: Whether one recorded scenario was played, and nothing was searched.
-        not_tried: The part that the search left out because it ended early; None if nothing.
-        always_raises: Whether the constructor or `bind()` raised at one line in each scenario,
-            which ended the search.
-        bound: What a search of all scenarios of a scope has played; None for other searches.
-        campaign: File from which the search would go on, to delete once the report is written.
-    """
+    """The report of a search."""
 
     subject: str
     backend: str
-    seed: int
-    examples: int
-    seconds: float
-    coverage: dict[str, dict[str, int]]
-    violations: tuple[FoundViolation, ...]
+    seed: int = 0
+    examples: int = 0  # number of scenarios played
+    seconds: float = 0.0
+    # Number of scenarios by topic and feature.
+    coverage: dict[str, dict[str, int]] = field(default_factory=dict)
+    violations: tuple[FoundViolation, ...] = ()  # one entry per property and cause
+    # Number of scenarios by kind of the schedules that were played.
     schedules: dict[str, int] = field(default_factory=dict)
-    explored: tuple[str, ...] = ()
+    explored: tuple[str, ...] = ()  # more facts about the runs, in words
     summary: CoverageSummary = field(default_factory=CoverageSummary)
-    contract: str = ""
+    contract: str = ""  # in words
     contract_choice: str = ""
-    beyond: tuple[ObservedFeature, ...] = ()
+    beyond: tuple[ObservedFeature, ...] = ()  # features beyond the contract
+    # Whether a wrong feature beyond the contract fails the run.
     fails_on_wrong: bool = False
-    is_interrupted: bool = False
+    is_interrupted: bool = False  # whether more was to be played
+    # Lines of the subject that ran in a scenario, and the others.
     lines: LineCoverage = field(default_factory=LineCoverage)
-    num_refused: int = 0
-    most_steps: int = 0
+    num_refused: int = 0  # scenarios of plain steps that the subject refused, as it may
+    most_steps: int = 0  # of a run that came to its end; 0 if it is unknown
+    # Whether one recorded scenario was played, and nothing was searched.
     is_replay: bool = False
     not_tried: NotTried | None = None
+    # Whether the constructor or `bind()` raised at one line in each scenario, which ended the
+    # search.
     always_raises: bool = False
-    bound: Bound | None = None
+    bound: Bound | None = None  # of a search of all scenarios of a scope
+    # File from which the search would go on, to delete once the report is written.
     campaign: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
@@ -118,12 +93,12 @@ class Report:
     ) -> Self:
         """Return a report of scenarios that no search has counted; `others` are more fields."""
         return cls(
-            **{"seed": 0, "examples": 0, "seconds": 0.0, "coverage": {}, **others},
-            subject=subject.name,
-            backend=backend,
+            subject.name,
+            backend,
             violations=tuple(violations),
             contract=subject.capabilities.in_words(),
             contract_choice=subject.contract_choice,
+            **others,
         )
 
     @property
@@ -149,16 +124,10 @@ class Report:
     def gap(
         self, percent_of_pairs: float | None, percent_of_lines: float | None = None
     ) -> str | None:
-        """Say why a report without violations is no pass; None if it is one.
+        """Return why a report without violations is no pass; None if it is one.
 
-        Args:
-            percent_of_pairs: Percentage of the pairs of features that must occur; None
-                requires one scenario alone.
-            percent_of_lines: Percentage of the lines in the subject's functions that must
-                run; None requires nothing.
-
-        Returns:
-            What was not covered.
+        Percentages are of the pairs of features that must occur, and of the lines in the subject's
+        functions that must run; None requires nothing, as for one scenario alone.
         """
         if self.examples == 0 and not self.violations:  # saved ones are played first
             return "no scenario was judged, so nothing is known; raise the time limit"

@@ -14,12 +14,17 @@ from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted
 from syncverify.replay_line import replay_line
 from syncverify.report.console import json_numbers
-from syncverify.report.evidence import evidence_json, titled_events
+from syncverify.report.evidence import evidence_json, numbers_text, titled_events
 from syncverify.report.hints import hint_of
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.render import rendered
-from syncverify.report.text import events_with_code, numbered, seen_on
-from syncverify.report.witness import numbers_text
+from syncverify.report.text import (
+    events_with_code,
+    heading,
+    numbered,
+    seen_on,
+    titled,
+)
 from syncverify.scenario.replay_token import encode
 from syncverify.scenario.schedule import COMPLETE, FIRST, RANDOM, SAME
 from syncverify.trace.source_lines import CodeLine
@@ -62,7 +67,14 @@ def violation_text(
     simulation: Simulation, found: FoundInProgram, title: str = "VIOLATION"
 ) -> str:
     """Return the lines of one violation; of a program with a name, the last one replays its run."""
-    lines = [*_lines(found, title)]
+    violation, shown = found.violation, set[CodeLine]()
+    lines = heading(title, violation, STATEMENTS_IN_ANY_PROGRAM[violation.property])
+    for word, events in titled_events(violation.evidence):
+        lines += events_with_code(events, shown, word, indent="")
+    lines += titled("harm:", harm_lines(found))
+    lines.append(f"  seen on:    {seen_on(violation.ranks)}")
+    if words := _hint(found):
+        lines.append(f"  hint:       {words}")
     if simulation.is_found_by_name:
         lines.append(f"  replay:     {line_of(simulation, found)}")
     return "\n".join(lines)
@@ -83,21 +95,6 @@ def harm_lines(found: FoundInProgram) -> Iterator[str]:
             f"rank {harm.rank} returns {numbers_text(harm.as_queued)}{where} in one legal order,"
         )
         yield f"and {numbers_text(harm.other)} in another one"
-
-
-def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
-    violation, shown = found.violation, set[CodeLine]()
-    yield f"{title}: {violation.property} ({violation.cause})"
-    yield f"  {STATEMENTS_IN_ANY_PROGRAM[violation.property]}"
-    yield ""
-    yield f"  {violation.summary}"
-    for heading, events in titled_events(violation.evidence):
-        yield from events_with_code(events, shown, heading, indent="")
-    for number, line in enumerate(harm_lines(found)):
-        yield f"  {'' if number else 'harm:':<11} {line}"
-    yield f"  seen on:    {seen_on(violation.ranks)}"
-    if words := _hint(found):
-        yield f"  hint:       {words}"
 
 
 def _hint(found: FoundInProgram) -> str:

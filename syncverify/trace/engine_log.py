@@ -1,12 +1,16 @@
 """The log of a rank's backward passes: nodes of the autograd engine, in the order of their run.
 
-The log is kept for report pages alone. Positions in it refer to the trace of the same rank.
+The passes are logged for report pages alone. Positions in them refer to the trace of the same rank.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
 
 from syncverify.trace.records import Moment
 from syncverify.trace.source_lines import SourceLine
@@ -23,64 +27,58 @@ HookKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:
-    """One node of an autograd graph.
+    """One node of an autograd graph."""
 
-    Attributes:
-        name: Name of the node, such as `MulBackward0`.
-        parameter: Name of the parameter whose gradient the node accumulates; "" for others.
-        following: Numbers of the nodes that get gradients from it.
-    """
-
-    name: str
-    parameter: str
-    following: tuple[int, ...]
+    name: str  # such as `MulBackward0`
+    parameter: str  # whose gradient the node accumulates; "" for others
+    following: tuple[int, ...]  # numbers of the nodes that get gradients from it
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """The engine ran a node, or a hook while that node was running.
+    """The engine ran a node, or a hook while that node was running."""
 
-    Attributes:
-        order: Number of steps of the rank that began before.
-        node: Number of the node; None for a callback after the last node.
-        stream: Stream on which the engine ran it.
-        start: Number of records that the trace held before.
-        end: Number of records that the trace held afterwards.
-        hook: Kind of the hook; None for the node itself.
-        source: First line of the hook's function; None for the node itself.
-    """
-
-    order: int
-    node: int | None
+    order: int  # number of steps of the rank that began before
+    node: int | None  # number of the node; None for a callback after the last node
     stream: str
-    start: int
-    end: int
-    hook: HookKind | None = None
-    source: SourceLine | None = None
+    start: int  # number of records that the trace held before
+    end: int  # and afterwards
+    hook: HookKind | None = None  # None for the node itself
+    source: SourceLine | None = None  # first line of the hook's function
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePass:
-    """One call of the engine.
+    """One call of the engine."""
 
-    Attributes:
-        moment: Call of the rank program that was under way.
-        first: Number of its first node: node i of `nodes` has number `first + i`. Numbers are
-            unique on a rank.
-        nodes: Nodes that it may run, in the order of a breadth-first walk.
-        steps: Nodes and hooks in the order in which they began.
-        within: Node of an earlier pass that was running; None outside of passes.
-    """
-
-    moment: Moment
-    first: int
-    nodes: tuple[GraphNode, ...]
-    steps: tuple[EngineStep, ...]
-    within: int | None = None
+    moment: Moment  # call of the rank program that was under way
+    first: int  # number of its first node; numbers are unique on a rank
+    nodes: tuple[GraphNode, ...]  # those that it may run, in breadth-first order
+    steps: tuple[EngineStep, ...]  # in the order in which they began
+    within: int | None = None  # node of an earlier pass that was running
 
 
-@dataclass(slots=True)
-class EngineLog:
-    """The passes of one rank, in the order in which they began."""
+def reachable(roots: Sequence[Any], most: int) -> list[Any]:
+    """Return the nodes below some of torch's nodes, breadth first, until there are so many."""
+    found = dict.fromkeys(roots)
+    waiting = deque(found)
+    while waiting and len(found) <= most:
+        for node, _ in waiting.popleft().next_functions:
+            if node is not None and node not in found:
+                found[node] = None
+                waiting.append(node)
+    return [*found]
 
-    passes: list[EnginePass] = field(default_factory=list)
+
+def graph_nodes(
+    numbers: Mapping[Any, int], parameters: Mapping[str, torch.Tensor]
+) -> tuple[GraphNode, ...]:
+    """Return torch's nodes as values, of which each follows others by their numbers."""
+    names = {id(each): name for name, each in parameters.items()}
+    found = []
+    for node in numbers:
+        following = [numbers[e] for e, _ in node.next_functions if e in numbers]
+        parameter = names.get(id(getattr(node, "variable", None)), "")
+        name = node.name().rpartition("::")[2]
+        found.append(GraphNode(name, parameter, tuple(dict.fromkeys(following))))
+    return tuple(found)

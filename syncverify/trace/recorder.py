@@ -14,7 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from syncverify.trace.dispatch_modes import carry_dispatch_modes
-from syncverify.trace.engine_log import EngineLog
+from syncverify.trace.engine_log import EnginePass
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import (
     DEFAULT_STREAM,
@@ -73,17 +73,13 @@ class Recorder:
 
     This class knows one stream and records no accesses. A backend with several streams
     overrides the methods about streams and accesses.
-
-    Attributes:
-        trace: Records, in host order.
-        moment: Stamp of the next record; the rank program advances it.
-        engine: Log of the backward passes, complete when the rank has ended; empty where
-            nobody watches them.
     """
 
     def __init__(self) -> None:
-        self.trace: list[TraceRecord] = []
-        self.engine = EngineLog()
+        self.trace: list[TraceRecord] = []  # in host order
+        # The backward passes, complete when the rank has ended; empty if nothing watches them.
+        self.engine: list[EnginePass] = []
+        # Of the next record; the rank program advances it.
         self.moment = Moment("bind", 0)
         self._numbers = StorageNumbers()
         self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}

@@ -1,7 +1,10 @@
 """The trace: ordered records of the actions of one rank.
 
 Traces and observations are the only way from running to judging: a backend writes them, and
-properties read them. Each record has a `Moment`, and all but `HostWait` name a stream.
+properties read them. Each record has the `Moment` of its call, and all but `HostWait` name a
+stream: the current one, or the one that the work is queued on. `source` is the line of the subject
+that made the call, or the origin of work without such a line; `callers` are the lines that led to
+it, the nearest first.
 """
 
 from __future__ import annotations
@@ -33,27 +36,15 @@ _MAX_RANKS_NAMED = 16
 
 
 class CollectiveKey(NamedTuple):
-    """One collective of a communicator; equal on all ranks that take part.
-
-    Attributes:
-        communicator: Name that its ranks share.
-        ranks: Global ranks of the communicator, in group order.
-        sequence: Position among the communicator's collectives, from 0.
-    """
+    """One collective of a communicator; equal on all ranks that take part."""
 
     communicator: str
-    ranks: tuple[int, ...]
-    sequence: int
+    ranks: tuple[int, ...]  # global, in group order
+    sequence: int  # position among the communicator's collectives, from 0
 
 
 class CollectiveSignature(NamedTuple):
-    """A collective in short.
-
-    Attributes:
-        operation, dtype: torch's name of the operation, and name of the element dtype.
-        reduce_op: Name of the reduction; empty where nothing is reduced.
-        numel: Elements that this rank contributes.
-    """
+    """A collective in short, by the fields of its launch."""
 
     operation: str
     reduce_op: str
@@ -62,36 +53,22 @@ class CollectiveSignature(NamedTuple):
 
 
 class MatchedArguments(NamedTuple):
-    """The arguments of a collective that must be equal on all ranks.
+    """The arguments of a collective that must be equal on all ranks."""
 
-    Attributes:
-        operation: torch's name of the operation; `message` for a send and its receive.
-        reduce_op: Name of the reduction; empty where nothing is reduced.
-        dtype: Name of the element dtype.
-        numel: Elements that each rank contributes; None where ranks may differ.
-        root: Global rank of the root; None where there is none.
-    """
-
-    operation: str
+    operation: str  # `message` for a send and its receive
     reduce_op: str
     dtype: str
-    numel: int | None
+    numel: int | None  # None where ranks may differ
     root: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Point of the training run at which a record was made.
+    """Point of the training run at which a record was made; steps count from 0."""
 
-    Attributes:
-        phase: Call of the rank program, or region of a program, that was under way.
-        step: Optimizer step, from 0.
-        micro_batch: Micro-batch of the step, from 0; None outside of a backward.
-    """
-
-    phase: Phase
+    phase: Phase  # call of the rank program, or region of a program, that was under way
     step: int
-    micro_batch: int | None = None
+    micro_batch: int | None = None  # of the step, from 0; None outside of a backward
 
     @override
     def __str__(self) -> str:
@@ -105,12 +82,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class SubjectCall:
-    """The rank program is about to call a method of the subject.
-
-    Attributes:
-        moment: Moment of the call.
-        stream: Current stream.
-    """
+    """The rank program is about to call a method of the subject."""
 
     moment: Moment
     stream: str = DEFAULT_STREAM
@@ -118,40 +90,25 @@ class SubjectCall:
 
 @dataclass(frozen=True, slots=True)
 class SubjectReturn:
-    """A call of a method of the subject has returned.
-
-    Attributes:
-        moment: Moment of the call.
-        stream: Current stream.
-        gradients: Memory of each local gradient after the call, by parameter name.
-        hooked_early: Names of the parameters whose own hooks all run before accumulation.
-    """
+    """A call of a method of the subject has returned."""
 
     moment: Moment
     stream: str = DEFAULT_STREAM
+    # Memory of each local gradient after the call, by parameter name.
     gradients: Mapping[str, MemoryRegion] = field(
         default_factory=dict, repr=False, compare=False
     )
+    # Names of the parameters whose own hooks all run before accumulation.
     hooked_early: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An operator that reads or writes memory was queued.
-
-    Attributes:
-        moment: Moment of the call that queued the operator.
-        stream: Stream on which the operator was queued.
-        operator: Name of the operator, such as `aten.add_.Tensor`.
-        reads: Memory that the operator reads.
-        writes: Memory that the operator writes.
-        source: Line of the subject that called the operator, or the origin without a line.
-        callers: Lines of the subject that led to `source`, the nearest first.
-    """
+    """An operator that reads or writes memory was queued."""
 
     moment: Moment
     stream: str
-    operator: str
+    operator: str  # such as `aten.add_.Tensor`
     reads: tuple[MemoryRegion, ...]
     writes: tuple[MemoryRegion, ...]
     source: Origin
@@ -165,12 +122,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class StreamCreated:
-    """A stream was created.
-
-    Attributes:
-        moment, source: Call that created the stream, and its line of the subject.
-        stream: Name of the new stream.
-    """
+    """A stream was created."""
 
     moment: Moment
     stream: str
@@ -179,29 +131,17 @@ class StreamCreated:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A CUDA event was recorded: a mark in a stream, after all work queued so far.
-
-    Attributes:
-        moment, source: Call that recorded the event, and its line of the subject.
-        stream: Stream that holds the mark.
-        mark: Number of the mark, unique on its rank.
-    """
+    """A CUDA event was recorded: a mark in a stream, after all work queued so far."""
 
     moment: Moment
     stream: str
-    mark: int
+    mark: int  # unique on its rank
     source: Origin
 
 
 @dataclass(frozen=True, slots=True)
 class StreamWait:
-    """A stream waits for a mark: work that is queued on it from now on runs after the mark.
-
-    Attributes:
-        moment, source: Call that made the stream wait, and its line of the subject.
-        stream: Stream that waits.
-        mark: Number of the mark.
-    """
+    """A stream waits for a mark: work that is queued on it from now on runs after the mark."""
 
     moment: Moment
     stream: str
@@ -213,11 +153,8 @@ class StreamWait:
 class HostWait:
     """The host waited until the device had passed a mark.
 
-    Attributes:
-        moment, source: Call that waited, and its line of the subject.
-        mark: Number of the mark.
-        is_asked_for: Whether the subject called `synchronize` or `query`. Otherwise the host
-            waited by itself, such as to read a value of the device.
+    The subject asked for it by `synchronize` or `query`, or the host waited by itself, such as to
+    read a value of the device.
     """
 
     moment: Moment
@@ -230,91 +167,64 @@ class HostWait:
 class StorageFreed:
     """The last reference to a storage was dropped, and its memory returned to a pool.
 
-    Attributes:
-        moment: Moment of the free.
-        storage: Number of the storage.
-        stream: Stream of the pool that owns the memory.
-        recorded_streams: Streams with queued work that delays the reuse of the memory,
-            because the subject called `Tensor.record_stream`.
-        num_bytes: Size of the storage in bytes.
-        engine_streams: Streams with queued work that delays the reuse of the memory,
-            because autograd called `record_stream`.
-        recorded_at: Line of the subject's call for each of `recorded_streams`.
-        made_at: Line that allocated the memory; `UNKNOWN` for memory of before the subject.
+    Queued work on some streams delays the reuse of the memory, because the subject or autograd
+    called `Tensor.record_stream`.
     """
 
     moment: Moment
-    storage: int
-    stream: str
-    recorded_streams: tuple[str, ...] = ()
+    storage: int  # its number
+    stream: str  # of the pool that owns the memory
+    recorded_streams: tuple[str, ...] = ()  # by the subject
     num_bytes: int = 0
-    engine_streams: tuple[str, ...] = ()
+    engine_streams: tuple[str, ...] = ()  # by autograd
+    # Line of the subject's call for each of `recorded_streams`.
     recorded_at: tuple[Origin, ...] = field(default=(), repr=False, compare=False)
+    # Line that allocated the memory; `UNKNOWN` for memory of before the subject.
     made_at: Origin = field(default=NoLine.UNKNOWN, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveLaunch:
-    """A collective was issued.
-
-    Attributes:
-        moment: Moment of the call that issued the collective.
-        ranks: Global ranks of the communicator, in group order; for a message from rank to
-            rank, the sender and the receiver.
-        sequence: Position among this rank's collectives on the communicator, from 0;
-            messages are counted by sender and receiver.
-        operation: torch's name of the operation, such as `all_reduce`.
-        reduce_op: `SUM`, `AVG`, ...; empty where nothing is reduced.
-        dtype: Name of the element dtype.
-        numel: Elements that this rank contributes.
-        regions: Memory that this rank contributes.
-        parameters: Names of the parameters with gradients in `regions`.
-        source: Line of the subject that issued the collective.
-        stream: Current stream of the call.
-        communication_stream: Stream on which the collective runs. NCCL keeps one stream for
-            each communicator, which first waits for `stream`; a synchronous call runs on
-            `stream` itself, since torch 2.8.
-        written: Memory that receives results.
-        communicator: Name of the communicator, equal on its ranks, unlike that of others.
-        root: Global rank of the root; None where there is none.
-        slots: Places of the gradients of `parameters` in the contribution. A gradient that
-            was first copied to other memory is not known by name.
-        is_batched: Whether a message is one of a batch; None if unknown or a collective.
-        contents: Bytes of `regions`, gaps included, at the time of the call; empty where
-            they are on a device, or too many.
-        callers: Lines of the subject that led to `source`, the nearest first.
-        in_tensor_hook: Whether a tensor hook, which runs before accumulation, issued it.
-        is_functional: Whether it is a functional collective: a tensor is waited for, no handle.
-        is_of_torch: Whether torch's own code issued it, and has its handle.
-        data_names: Name of the data in each of `regions`, or of `written` if there are none, alike
-            on ranks that run the same lines; "" for unknown data. Empty if data was not named.
-        tag: Tag of a message.
-    """
+    """A collective was issued, or a message from rank to rank."""
 
     moment: Moment
-    ranks: tuple[int, ...]
+    ranks: tuple[int, ...]  # global, in group order; of a message, sender and receiver
+    # Position among this rank's collectives on the communicator, from 0; messages are counted by
+    # sender and receiver.
     sequence: int
-    operation: str
-    reduce_op: str
-    dtype: str
-    numel: int
-    regions: tuple[MemoryRegion, ...]
-    parameters: tuple[str, ...]
+    operation: str  # torch's name, such as `all_reduce`
+    reduce_op: str  # `SUM`, `AVG`, ...; empty where nothing is reduced
+    dtype: str  # of the elements, without `torch.`
+    numel: int  # elements that this rank contributes
+    regions: tuple[MemoryRegion, ...]  # memory that this rank contributes
+    parameters: tuple[str, ...]  # those with gradients in `regions`
     source: Origin
-    stream: str = DEFAULT_STREAM
+    stream: str = DEFAULT_STREAM  # current stream of the call
+    # NCCL keeps one stream for each communicator, which first waits for `stream`; a synchronous
+    # call runs on `stream` itself, since torch 2.8.
     communication_stream: str = DEFAULT_STREAM
-    written: tuple[MemoryRegion, ...] = ()
-    communicator: str = ""
-    root: int | None = None
+    written: tuple[MemoryRegion, ...] = ()  # memory that receives results
+    communicator: str = ""  # a name, equal on its ranks, unlike that of others
+    root: int | None = None  # a global rank
+    # Places of the gradients of `parameters` in the contribution. A gradient that was first
+    # copied to other memory is not known by name.
     slots: tuple[ParameterSlot, ...] = ()
-    is_batched: bool | None = None
+    is_batched: bool | None = None  # of a message; None if unknown
+    # Bytes of `regions`, gaps included, at the time of the call; empty where they are on a
+    # device, or too many.
     contents: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
+    # Lines of the subject that led to `source`, the nearest first.
     callers: tuple[SourceLine, ...] = field(default=(), repr=False, compare=False)
+    # Whether a tensor hook, which runs before accumulation, issued it.
     in_tensor_hook: bool = field(default=False, repr=False, compare=False)
+    # Whether a tensor is waited for, and no handle: a functional collective.
     is_functional: bool = field(default=False, repr=False, compare=False)
+    # Whether torch's own code issued it, and has its handle.
     is_of_torch: bool = field(default=False, repr=False, compare=False)
+    # Name of the data in each of `regions`, or of `written` if there are none, alike on ranks
+    # that run the same lines; "" for unknown data. Empty if data was not named.
     data_names: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    tag: int = field(default=0, repr=False)
+    tag: int = field(default=0, repr=False)  # of a message
 
     @property
     def key(self) -> CollectiveKey:
@@ -377,14 +287,8 @@ class CollectiveLaunch:
 class CollectiveWait:
     """A stream or the host waits for a collective; its result may be read after the wait.
 
-    Attributes:
-        moment: Moment of the wait.
-        ranks: Global ranks of the communicator, in group order.
-        sequence: Position of the collective on the communicator, from 0.
-        stream: Stream that waits. With NCCL, only work that is queued on this stream from
-            now on runs after the collective. gloo blocks the host instead.
-        communicator: Name of the communicator, equal on its ranks.
-        source: Line of the subject that waits.
+    With NCCL, only work that is queued on this stream from now on runs after the collective. gloo
+    blocks the host instead.
     """
 
     moment: Moment
@@ -402,32 +306,18 @@ class CollectiveWait:
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenRead:
-    """Memory was read before it was written, and the value came to light.
-
-    Attributes:
-        moment: Moment at which the value came to light.
-        stream: Current stream at that moment.
-        operator: Operator or collective that read the memory.
-        made_at: Line that allocated the memory.
-        source: Line that read it.
-    """
+    """Memory was read before it was written, and the value came to light at this moment."""
 
     moment: Moment
     stream: str
-    operator: str
+    operator: str  # or the collective that read the memory
     made_at: Origin
-    source: Origin
+    source: Origin  # the line that read it
 
 
 @dataclass(frozen=True, slots=True)
 class ClockCompared:
-    """The program compared a time that a clock of the host gave.
-
-    Attributes:
-        moment: Moment of the first time.
-        stream: Current stream at that moment.
-        source: Line that compared.
-    """
+    """The program compared a time that a clock of the host gave at this moment."""
 
     moment: Moment
     stream: str
@@ -436,18 +326,11 @@ class ClockCompared:
 
 @dataclass(frozen=True, slots=True)
 class GroupMade:
-    """The rank made a group of ranks by a call that all ranks of the world have to make.
-
-    Attributes:
-        moment: Moment of the call.
-        stream: Current stream at that moment.
-        ranks: Global ranks of the group, in group order; the rank itself may be none of them.
-        source: Line of the subject that made the group.
-        callers: Lines of the subject that led to `source`, the nearest first.
-    """
+    """The rank made a group of ranks by a call that all ranks of the world have to make."""
 
     moment: Moment
     stream: str
+    # Global, in group order; the rank itself may be none of them.
     ranks: tuple[int, ...]
     source: Origin
     callers: tuple[SourceLine, ...] = field(default=(), repr=False, compare=False)

@@ -7,7 +7,7 @@ enough: two columns of a matrix have overlapping ranges and share no byte.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,18 +19,12 @@ class MemoryRegion:
 
     Example: a column of a row-major float32 matrix of shape (3, 4) has runs of 4 bytes and
     the repeats ((3, 16),).
-
-    Attributes:
-        storage: Number of the storage, in order of first appearance on its rank.
-        start_byte: Offset of the first byte in the storage.
-        end_byte: Offset of one past the last byte.
-        repeats: Pairs of a count and a distance in bytes, outermost first; empty for a
-            single run.
     """
 
-    storage: int
-    start_byte: int
-    end_byte: int
+    storage: int  # its number, in order of first appearance on its rank
+    start_byte: int  # offset in the storage
+    end_byte: int  # one past the last byte
+    # Counts and distances in bytes, outermost first.
     repeats: tuple[tuple[int, int], ...] = ()
 
     def overlaps(self, other: MemoryRegion) -> bool:
@@ -64,16 +58,7 @@ def overlap(some: Iterable[MemoryRegion], others: Sequence[MemoryRegion]) -> boo
 def tensor_region(
     tensor: torch.Tensor, storage: int, first_byte: int = 0
 ) -> MemoryRegion:
-    """Return the bytes that a strided tensor of any shape consists of.
-
-    Args:
-        tensor: The tensor.
-        storage: Number of its storage.
-        first_byte: Position of the first byte of the storage.
-
-    Returns:
-        The bytes.
-    """
+    """Return the bytes of a strided tensor whose storage begins at a first byte."""
     width = tensor.element_size()
     offset = int(tensor.storage_offset())
     if tensor.is_contiguous():
@@ -120,14 +105,13 @@ def strided_region(
 
 def _share_a_byte(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> bool:
     """Tell whether two sorted lists of runs (start, end) share a byte, by one merge."""
-    ahead: Iterator[tuple[int, int]] = iter(right)
-    right_start, right_end = next(ahead)
-    for left_start, left_end in left:
-        while right_end <= left_start:
-            following = next(ahead, None)
-            if following is None:
-                return False
-            right_start, right_end = following
-        if right_start < left_end:
+    one, other = 0, 0
+    while one < len(left) and other < len(right):
+        (left_start, left_end), (right_start, right_end) = left[one], right[other]
+        if left_start < right_end and right_start < left_end:
             return True
+        if left_end <= right_end:
+            one += 1
+        else:
+            other += 1
     return False

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from syncverify.trace.engine_log import EngineLog
+from syncverify.trace.engine_log import EnginePass
 from syncverify.trace.records import TraceRecord
 from syncverify.trace.source_lines import CodeLine, Origin, SourceLine
 
@@ -42,56 +42,41 @@ Detail = str | CodeLine
 class Observation:
     """Local gradients of one rank at one point of the training run.
 
-    Attributes:
-        point: After a micro-batch's backward (`accumulated`), after `wait()`
-            (`reduced`), after `zero_grad()` (`zeroed`), or after a plain backward that
-            follows `unbind()` (`unbound`).
-        step: Optimizer step, from 0.
-        micro_batch: Micro-batch of the step, from 0; None unless `accumulated`.
-        gradients: Copy of each parameter's local gradient, by name; None where a parameter
-            has no gradient.
-        partial: Names of parameters with a gradient that is marked as one rank's term of a
-            sum: DTensor sums it over the ranks when it is used.
-        misfits: Differences in form between a gradient and the one that plain torch would
-            leave, by name of the parameter.
+    The points: after a micro-batch's backward (`accumulated`), after `wait()` (`reduced`), after
+    `zero_grad()` (`zeroed`), or after a plain backward that follows `unbind()` (`unbound`).
     """
 
     point: ObservationPoint
     step: int
-    micro_batch: int | None
+    micro_batch: int | None  # None unless `accumulated`
+    # Copies; None where there is no gradient.
     gradients: Mapping[str, torch.Tensor | None]
+    # Names of parameters with a gradient that is marked as one rank's term of a sum: DTensor sums
+    # it over the ranks when it is used.
     partial: frozenset[str] = frozenset()
+    # Differences in form from the gradient that plain torch would leave, by parameter.
     misfits: Mapping[str, tuple[Misfit, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Remains of the subject on one rank's parameters after `unbind()`.
+    """Remains of the subject on one rank's parameters after `unbind()`; parameters by name."""
 
-    Attributes:
-        hooks: Number of hooks left, by name of the parameter.
-        lost_hooks: Names of parameters of which the training program's own hook is gone.
-        attributes: Attributes with tensors that a parameter did not have, by its name.
-        shared_gradients: Names of parameters with gradients that still share a storage.
-        shared_parameters: Names of parameters that came to share a storage.
-        changed: Names of parameters with a changed value or `requires_grad`.
-        settings: Settings of the process that have another value, in words.
-        thread_settings: Settings of the rank's thread that have another value, in words.
-        reseeded: Random generators that were seeded, in words.
-        repeating: Random generators that gave the program a number twice, in words.
-        called: First lines of the subject's functions that a plain backward called.
-    """
-
-    hooks: Mapping[str, int]
+    hooks: Mapping[str, int]  # number of hooks left on a parameter
+    # Parameters whose gradients still share a storage.
     shared_gradients: tuple[str, ...]
-    changed: tuple[str, ...]
+    changed: tuple[str, ...]  # parameters with a changed value or `requires_grad`
+    # Parameters without the training program's own hook.
     lost_hooks: tuple[str, ...] = ()
+    # Attributes with tensors that a parameter did not have.
     attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    shared_parameters: tuple[str, ...] = ()
-    settings: tuple[str, ...] = ()
-    thread_settings: tuple[str, ...] = ()
-    reseeded: tuple[str, ...] = ()
+    shared_parameters: tuple[str, ...] = ()  # those that came to share a storage
+    settings: tuple[str, ...] = ()  # of the process, with another value, in words
+    thread_settings: tuple[str, ...] = ()  # those of the rank's thread
+    reseeded: tuple[str, ...] = ()  # random generators that were seeded, in words
+    # Random generators that gave a number twice, in words.
     repeating: tuple[str, ...] = ()
+    # First lines of functions that a plain backward called.
     called: tuple[SourceLine, ...] = ()
 
 
@@ -100,113 +85,78 @@ Misused = Literal["", "list", "unset gradient"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The reason that a run did not reach its end.
-
-    Attributes:
-        kind: Kind of the fault.
-        ranks: Global ranks at fault, as far as the backend can tell.
-        summary: One sentence.
-        details: More lines: position of each rank in words, stacks.
-        named: Lines of the subject that words of the details name, in their order.
-        identity: Word that tells faults of one kind apart, such as the exception's type.
-        is_clear: Whether an exception explains the mistake in words.
-        step: Optimizer step of the fault, from 0.
-        phase: Call of the rank program that raised; "" for any other fault.
-        error: The exception in words, without its rank: equal errors of two ranks or two
-            subjects are equal texts.
-        is_of_hook_left: Whether a hook raised that still runs after `unbind()`.
-        misused: The value that Python refused to use: a list, or a `.grad` that is None in a
-            tensor hook; "" for any other.
-        sizes: Two sizes, in elements, that torch refused to use together; none for any other.
-    """
+    """The reason that a run did not reach its end."""
 
     kind: FaultKind
-    ranks: tuple[int, ...]
-    summary: str
-    details: tuple[Detail, ...] = ()
+    ranks: tuple[int, ...]  # global ranks at fault, as far as the backend can tell
+    summary: str  # one sentence
+    details: tuple[Detail, ...] = ()  # position of each rank in words, stacks
+    # Lines of the subject that words of the details name.
     named: tuple[Origin, ...] = ()
-    identity: str = ""
-    is_clear: bool = True
+    identity: str = ""  # tells faults of one kind apart, such as the exception's type
+    is_clear: bool = True  # whether an exception explains the mistake in words
     step: int = 0
-    phase: str = ""
+    phase: str = ""  # call of the rank program that raised; "" for any other fault
+    # The exception in words, without its rank: equal errors of two ranks or two subjects are
+    # equal texts.
     error: str = ""
+    # Whether a hook raised that still runs after `unbind()`.
     is_of_hook_left: bool = False
+    # The value that Python refused to use: a list, or a `.grad` that is None in a tensor hook.
     misused: Misused = ""
+    # Two sizes, in elements, that torch refused to use together.
     sizes: tuple[int, ...] = ()
 
 
 class Held(NamedTuple):
-    """The tensors, handles and groups that a subject holds after a step.
+    """The tensors, handles and groups that a subject holds after a step."""
 
-    Attributes:
-        objects: Number of tensors and handles of collectives.
-        tensor_bytes: Bytes of the tensors' memory.
-        groups: Process groups of the rank, the training program's own among them.
-    """
-
-    objects: int
+    objects: int  # tensors and handles of collectives
     tensor_bytes: int
-    groups: int
+    groups: int  # process groups of the rank, the training program's own among them
 
 
 @dataclass(slots=True)
 class RankRun:
-    """One rank's part of a run, filled while the rank program plays.
-
-    Attributes:
-        observations: Observations so far, in order.
-        trace: Records of the rank so far, in host order.
-        leftovers: Remains of the subject after `unbind()`; None if the run ended before.
-        owned: Names of the parameters with gradients that this rank owns, by the subject's
-            method `owner()`; None if there is none.
-        held: What the subject held after each step, of programs with many steps.
-        bound: Local part of each parameter as gradients are read for the first time, by name,
-            where replicas are unequal at `bind()`; None where they are equal.
-        engine: Backward passes of the rank; empty where they were not watched.
-    """
+    """One rank's part of a run, filled while the rank program plays."""
 
     observations: list[Observation] = field(default_factory=list)
-    trace: list[TraceRecord] = field(default_factory=list)
-    leftovers: Leftovers | None = None
+    trace: list[TraceRecord] = field(default_factory=list)  # in host order
+    leftovers: Leftovers | None = None  # None if the run ended before `unbind()`
+    # Names of the parameters with gradients that this rank owns, by the subject's method
+    # `owner()`; None if there is none.
     owned: frozenset[str] | None = None
+    # After each step, of programs with many.
     held: list[Held] = field(default_factory=list)
+    # Local part of each parameter as gradients are read for the first time, by name, where
+    # replicas are unequal at `bind()`; None where they are equal.
     bound: Mapping[str, torch.Tensor] | None = None
-    engine: EngineLog = field(default_factory=EngineLog)
+    engine: list[EnginePass] = field(default_factory=list)  # empty if nothing watched
 
     def at(
         self, point: ObservationPoint, step: int, micro_batch: int | None = None
     ) -> Observation | None:
         """Return an observation, or None if the run ended before it."""
         wanted = (point, step, micro_batch)
-        for each in self.observations:
-            if (each.point, each.step, each.micro_batch) == wanted:
-                return each
-        return None
+        places = ((e, (e.point, e.step, e.micro_batch)) for e in self.observations)
+        return next((each for each, place in places if place == wanted), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The result of all ranks.
-
-    Attributes:
-        backend: Name of the backend.
-        ranks: One entry per global rank, in order; empty where a rank did not play.
-        fault: Reason that the run did not reach its end; None if it did.
-        carries_data: False where collectives move no data (`fake`), so that values say
-            nothing about the subject.
-        representatives: Global ranks that played for all others of a large world (`fake`);
-            None where all ranks played.
-        remarks: Sentences about this run for the reader of a report.
-        device: Device on which each rank computed, by its type.
-        was_very_long: Whether a host heard for two minutes of its clock that a collective was
-            not complete, so that a clear error is as good as the value.
-    """
+    """The result of all ranks."""
 
     backend: str
+    # One entry per global rank; empty where a rank did not play.
     ranks: tuple[RankRun, ...]
     fault: Fault | None = None
+    # False where collectives move no data (`fake`): values say nothing about the subject.
     carries_data: bool = True
+    # Global ranks that played for all others of a large world (`fake`); None where all played.
     representatives: tuple[int, ...] | None = None
-    remarks: tuple[str, ...] = ()
-    device: torch.device = torch.device("cpu")  # noqa: RUF009  # frozen, as a constant is
+    remarks: tuple[str, ...] = ()  # sentences for the reader of a report
+    # Frozen, as a constant is.
+    device: torch.device = torch.device("cpu")  # noqa: RUF009
+    # Whether a host heard for two minutes of its clock that a collective was not complete, so
+    # that a clear error is as good as the value.
     was_very_long: bool = False

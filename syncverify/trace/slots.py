@@ -16,18 +16,13 @@ from syncverify.trace.regions import MemoryRegion
 
 @dataclass(frozen=True, slots=True)
 class ParameterSlot:
-    """Place of a parameter's gradient in a rank's contribution to a collective.
-
-    Attributes:
-        parameter: Name of the parameter.
-        offset_bytes: Distance from the start of the contribution to the gradient's first
-            byte; negative if the contribution starts in the middle of the gradient.
-        num_bytes: Length from the gradient's first byte to its last, gaps included.
-    """
+    """Place of a parameter's gradient in a rank's contribution to a collective."""
 
     parameter: str
+    # From the start of the contribution to the gradient's first byte; negative if the
+    # contribution starts in the middle of the gradient.
     offset_bytes: int
-    num_bytes: int
+    num_bytes: int  # from the gradient's first byte to its last, gaps included
 
     @property
     def end_byte(self) -> int:

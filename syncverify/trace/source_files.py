@@ -28,78 +28,67 @@ _SUBJECTS = tuple(
     str(Path(_HARNESS) / part) + os.sep for part in ("subjects", "synchronizer")
 )
 _TORCH = str(Path(_SPEC.origin).parent) + os.sep
+
+
+def _in_torch(*parts: str) -> tuple[str, ...]:
+    """Return the starts of paths of some folders and files of torch."""
+    return tuple(str(Path(_TORCH) / part) for part in parts)
+
+
 # Models and base classes of torch's own tests, which are a part of the tests.
-_TESTS_OF_TORCH = tuple(
-    str(Path(_TORCH) / "testing" / "_internal" / part)
-    for part in (
-        "common_",
-        "distributed/_tensor",
-        "distributed/_shard",
-        "distributed/co",
-    )
+_TESTS_OF_TORCH = _in_torch(
+    "testing/_internal/common_",
+    "testing/_internal/distributed/_tensor",
+    "testing/_internal/distributed/_shard",
+    "testing/_internal/distributed/co",
 )
 # Files of these that only pass calls on.
-_WRAPPERS_OF_TESTS = tuple(
-    str(Path(_TORCH) / "testing" / "_internal" / part)
-    for part in ("common_utils.py", "common_distributed.py")
+_WRAPPERS_OF_TESTS = _in_torch(
+    "testing/_internal/common_utils.py", "testing/_internal/common_distributed.py"
 )
 # FSDP2 is a subject that is written in Python and comes with torch.
-_SHARDING = tuple(
-    str(Path(_TORCH) / "distributed" / part)
-    for part in ("fsdp/_fully_shard", "_composable/replicate_with_fsdp.py")
+_SHARDING = _in_torch(
+    "distributed/fsdp/_fully_shard", "distributed/_composable/replicate_with_fsdp.py"
 )
 # Folders of torch whose lines `naming_torch` names, and files in them that only pass calls on.
-_NAMED_OF_TORCH = tuple(
-    str(Path(_TORCH) / part)
-    for part in ("amp", "distributed", "nn", "optim", "utils/checkpoint.py")
-)
-_CALLS_OF_GROUPS = tuple(
-    str(Path(_TORCH) / "distributed" / part)
-    for part in ("c10d_logger.py", "distributed_c10d.py")
+_NAMED_OF_TORCH = _in_torch("amp", "distributed", "nn", "optim", "utils/checkpoint.py")
+_CALLS_OF_GROUPS = _in_torch(
+    "distributed/c10d_logger.py", "distributed/distributed_c10d.py"
 )
 _PASSING_ON = (
     *_CALLS_OF_GROUPS,
-    *(
-        str(Path(_TORCH) / part)
-        for part in ("nn/modules/module.py", "optim/optimizer.py")
-    ),
+    *_in_torch("nn/modules/module.py", "optim/optimizer.py"),
 )
 _PROGRAM = str(Path(_HARNESS) / "playing" / "program") + os.sep
 _WITH_HOOKS = (
     _PROGRAM,
-    *(
-        str(Path(_TORCH) / part)
-        for part in (
-            "autograd/graph.py",
-            "distributed/_composable",
-            "distributed/algorithms",
-            "distributed/fsdp",
-            "nn/parallel",
-            "utils/checkpoint.py",
-        )
+    *_in_torch(
+        "autograd/graph.py",
+        "distributed/_composable",
+        "distributed/algorithms",
+        "distributed/fsdp",
+        "nn/parallel",
+        "utils/checkpoint.py",
     ),
 )
 # Parts of torch that hand devices to C++ code, print devices, or compare those of a forward with
 # those of a backward: a training program may run one, and torch the other.
-_NEAR_KERNELS = tuple(
-    str(Path(_TORCH) / part)
-    for part in (
-        "_decomp",
-        "_dynamo",
-        "_functorch",
-        "_higher_order_ops",
-        "_inductor",
-        "_ops.py",
-        "_prims",
-        "_refs",
-        "_subclasses",
-        "_tensor_str.py",
-        "distributed/tensor/_dispatch.py",
-        "fx",
-        "jit",
-        "library.py",
-        "utils/checkpoint.py",
-    )
+_NEAR_KERNELS = _in_torch(
+    "_decomp",
+    "_dynamo",
+    "_functorch",
+    "_higher_order_ops",
+    "_inductor",
+    "_ops.py",
+    "_prims",
+    "_refs",
+    "_subclasses",
+    "_tensor_str.py",
+    "distributed/tensor/_dispatch.py",
+    "fx",
+    "jit",
+    "library.py",
+    "utils/checkpoint.py",
 )
 _RUNTIME = str(Path(traceback.__file__).parent)
 # Installed packages lie inside the runtime's folder, and a subject may be one.
@@ -108,21 +97,14 @@ _PACKAGES = str(Path(_TORCH).parent)
 # `backward()` did not ask for what the engine does on its own.
 ENGINE = "_engine_run_backward"
 _NAME = re.compile(r"[\w-]+")  # the package at the start of a requirement
-# Cached: there are few files, and every operator asks about some files.
-KNOWN_SUBJECTS: dict[str, bool] = {}
-KNOWN_NAMED: dict[str, bool] = {}
-KNOWN_TO_SEE_DEVICES: dict[str, bool] = {}
 _names_torch = False
 
 
-@functools.cache
+@functools.cache  # there are few files, and every operator asks about some of them
 def is_subject_line(filename: str) -> bool:
-    """Tell whether a file is the subject's: not of torch and its helpers, Python or the harness.
+    """Return whether a file is the subject's: not of torch and its helpers, Python or the harness.
 
     Files of torch's own tests, and of subjects that come with the harness, are the subject's.
-
-    Returns:
-        Whether it is.
     """
     if filename.startswith(_TESTS_OF_TORCH):
         return True
@@ -135,7 +117,7 @@ def is_subject_line(filename: str) -> bool:
 
 def is_own_line(filename: str) -> bool:
     """Tell whether a file is the program's own, and of no package that is installed."""
-    return is_subject(filename) and not filename.startswith(_PACKAGES + os.sep)
+    return is_subject_line(filename) and not filename.startswith(_PACKAGES + os.sep)
 
 
 def is_harness_line(filename: str) -> bool:
@@ -191,28 +173,19 @@ def is_engine(code: CodeType) -> bool:
 
 
 def calls_by_name(code: CodeType, name: str) -> bool:
-    """Tell whether a call of a method comes from a Python function, and not from C++ below it.
+    """Return whether a call of a method comes from a Python function, and not from C++ below it.
 
     C++ code of torch has no frame: the frame above the method is that of a function of torch
-    that does not know the method's name, such as the one that runs the engine.
-
-    Args:
-        code: Code of the nearest function above the method.
-        name: Name of the method.
-
-    Returns:
-        Whether the function calls the method itself.
+    that does not know the method's name, such as the one that runs the engine. `code` is that of
+    the nearest function above the method.
     """
     return name in code.co_names or is_subject_line(code.co_filename)
 
 
 def may_hold_hooks(filename: str) -> bool:
-    """Tell whether the engine calls functions of a file as hooks.
+    """Return whether the engine calls functions of a file as hooks.
 
     Hooks are the subject's, the training program's, or those of torch's own wrappers.
-
-    Returns:
-        Whether the file is of one of these.
     """
     return filename.startswith(_WITH_HOOKS) or is_subject_line(filename)
 
@@ -222,33 +195,25 @@ def naming_torch(*, is_on: bool = True) -> Iterator[None]:
     """Name torch's own lines in traces, as those of a subject, for the length of a block."""
     global _names_torch  # asked for every operator
     before, _names_torch = _names_torch, is_on
-    KNOWN_NAMED.clear()
+    is_named.cache_clear()
     try:
         yield
     finally:
         _names_torch = before
-        KNOWN_NAMED.clear()
+        is_named.cache_clear()
 
 
+@functools.cache
 def is_named(filename: str) -> bool:
-    """Tell whether traces name the lines of a file, and note it in `KNOWN_NAMED`."""
-    known = filename.startswith(_SHARDING) or is_subject_line(filename)
-    if filename.startswith(_WRAPPERS_OF_TESTS):
-        known = False
+    """Tell whether traces name the lines of a file."""
     if _names_torch and filename.startswith(_NAMED_OF_TORCH):
-        known = not filename.startswith(_PASSING_ON)
-    KNOWN_NAMED[filename] = known
-    return known
+        return not filename.startswith(_PASSING_ON)
+    if filename.startswith(_WRAPPERS_OF_TESTS):
+        return False
+    return filename.startswith(_SHARDING) or is_subject_line(filename)
 
 
-def is_subject(filename: str) -> bool:
-    """Tell whether a file is the subject's, and note it in `KNOWN_SUBJECTS`."""
-    known = KNOWN_SUBJECTS[filename] = is_subject_line(filename)
-    return known
-
-
+@functools.cache
 def sees_devices(filename: str) -> bool:
-    """Tell whether lines of a file see simulated devices; note it in `KNOWN_TO_SEE_DEVICES`."""
-    is_apart = is_harness_line(filename) or filename.startswith(_NEAR_KERNELS)
-    known = KNOWN_TO_SEE_DEVICES[filename] = not is_apart
-    return known
+    """Tell whether lines of a file see simulated devices."""
+    return not (is_harness_line(filename) or filename.startswith(_NEAR_KERNELS))

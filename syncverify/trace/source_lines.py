@@ -27,17 +27,11 @@ class NoLine(Enum):
 
 
 class SourceLine(NamedTuple):
-    """A line of Python code; printed as `bucket.py:81 in launch`.
+    """A line of Python code; printed as `bucket.py:81 in launch`."""
 
-    Attributes:
-        path: Path of the file, below the working directory or absolute.
-        number: Number of the line, from 1.
-        function: Name of the function that has the line; "" outside of functions.
-    """
-
-    path: str
-    number: int
-    function: str
+    path: str  # below the working directory, or absolute
+    number: int  # from 1
+    function: str  # the one that has the line; "" outside of functions
 
     @override
     def __str__(self) -> str:

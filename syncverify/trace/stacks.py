@@ -7,21 +7,17 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 
 from syncverify.processes import thread_signal
 from syncverify.trace.source_files import (
     ENGINE,
-    KNOWN_NAMED,
-    KNOWN_SUBJECTS,
-    KNOWN_TO_SEE_DEVICES,
     is_call_of_group,
     is_harness_line,
     is_harness_subject,
     is_named,
     is_program_line,
-    is_subject,
     is_subject_line,
     is_torch_line,
     sees_devices,
@@ -58,15 +54,24 @@ def calling_line() -> Origin:
     return line_of(*raw[0]) if raw else NoLine.UNKNOWN
 
 
+def frames_from(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield a frame and all frames that led to it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def is_issued_by_torch() -> bool:
     """Tell whether torch's own code calls a function of `torch.distributed`, as `Join` does."""
-    frame: FrameType | None = sys._getframe(1)
     is_within = False
-    while frame is not None and not is_subject_line(frame.f_code.co_filename):
-        is_call = is_call_of_group(frame.f_code.co_filename)
-        if is_within and not is_call and is_torch_line(frame.f_code.co_filename):
+    for frame in frames_from(sys._getframe(1)):
+        filename = frame.f_code.co_filename
+        if is_subject_line(filename):
+            return False
+        is_call = is_call_of_group(filename)
+        if is_within and not is_call and is_torch_line(filename):
             return True
-        is_within, frame = is_within or is_call, frame.f_back
+        is_within = is_within or is_call
     return False
 
 
@@ -76,17 +81,12 @@ def ordering_line() -> Origin:
     A subject may run the forward of the training program, whose own streams wait for each
     other: these calls are no lines of the subject, although its line is on the stack.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_named(frame.f_code.co_filename):
+    for frame in frames_from(sys._getframe(1)):
+        if is_named(frame.f_code.co_filename):
+            break
         if is_program_line(frame.f_code.co_filename):
             return NoLine.UNKNOWN
-        frame = frame.f_back
     return calling_line()
-
-
-def _is_named(filename: str) -> bool:
-    known = KNOWN_NAMED.get(filename)
-    return is_named(filename) if known is None else known
 
 
 def subject_frames(
@@ -96,23 +96,14 @@ def subject_frames(
 
     The innermost line comes first, then the lines that called it. A recorder calls this for every
     operator, so it finds no line numbers, which cost more: `frames_of` does when a report needs
-    them.
-
-    Args:
-        is_asked_by_autograd: Whether to name the lines that called `backward()`, too.
-        most: Number of lines, at most.
-
-    Returns:
-        An empty tuple if autograd or the harness called the operator.
+    them. There are no lines if autograd or the harness called the operator; with
+    `is_asked_by_autograd`, the lines that called `backward()` are meant as well.
     """
     found: list[tuple[CodeType, int]] = []
     frame: FrameType | None = sys._getframe(1)  # documented by Python
     while frame is not None and len(found) < most:
         code = frame.f_code
-        known = KNOWN_NAMED.get(code.co_filename)
-        if known is None:
-            known = is_named(code.co_filename)
-        if known:
+        if is_named(code.co_filename):
             found.append((code, frame.f_lasti))
         elif (
             code.co_name == ENGINE
@@ -131,38 +122,27 @@ def _program_frame(raw: RawFrames) -> RawFrames:
     """
     if not raw or not all(is_torch_line(code.co_filename) for code, _ in raw):
         return ()
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    for frame in frames_from(sys._getframe(1)):
         filename = frame.f_code.co_filename
         if is_subject_line(filename) and not is_harness_subject(filename):
             return ((frame.f_code, frame.f_lasti),)
-        frame = frame.f_back
     return ()
 
 
 def is_subject_above(depth: int) -> bool:
     """Tell whether the line that is so many calls above this one is the subject's."""
-    filename = sys._getframe(depth).f_code.co_filename
-    known = KNOWN_SUBJECTS.get(filename)
-    return is_subject(filename) if known is None else known
+    return is_subject_line(sys._getframe(depth).f_code.co_filename)
 
 
 def sees_device_above(depth: int) -> bool:
     """Tell whether the line that is so many calls above this one sees a simulated device."""
-    filename = sys._getframe(depth).f_code.co_filename
-    known = KNOWN_TO_SEE_DEVICES.get(filename)
-    return sees_devices(filename) if known is None else known
+    return sees_devices(sys._getframe(depth).f_code.co_filename)
 
 
 def is_called_by(name: str) -> bool:
     """Tell whether a function of torch with this name is on the stack."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if code.co_name == name and is_torch_line(code.co_filename):
-            return True
-        frame = frame.f_back
-    return False
+    codes = (frame.f_code for frame in frames_from(sys._getframe(1)))
+    return any(c.co_name == name and is_torch_line(c.co_filename) for c in codes)
 
 
 def frames_of(raw: RawFrames) -> tuple[SourceLine, ...]:
@@ -199,15 +179,11 @@ def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[CodeLine]:
 
 
 def frames_in_dump(dump: str) -> list[CodeLine]:
-    """List the subject's lines of the thread that keeps Python from running.
+    """Return the subject's lines of the thread that keeps Python from running, outermost first.
 
-    Args:
-        dump: The stacks of all threads, as `faulthandler` writes them.
-
-    Returns:
-        The lines, outermost call first; an empty list if none is known. The dump does not say
-        which thread holds the GIL. A thread in a wait of `threading` or of a signal does not hold
-        it, and a rank is more probable than a thread of the subject.
+    A dump has the stacks of all threads, as `faulthandler` writes them, and does not say which
+    thread holds the GIL. A thread in a wait of `threading` or of a signal does not hold it, and a
+    rank is more probable than a thread of the subject.
     """
     stacks = [
         [

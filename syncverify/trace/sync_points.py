@@ -30,12 +30,7 @@ CALLS: Final[dict[PointKind, str]] = {
 
 
 class SyncPoint(NamedTuple):
-    """All calls of one kind at one line of a subject.
-
-    Attributes:
-        kind: Kind of the calls.
-        line: Line of the subject.
-    """
+    """All calls of one kind at one line of a subject."""
 
     kind: PointKind
     line: SourceLine

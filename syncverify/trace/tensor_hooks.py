@@ -17,25 +17,28 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType, FrameType, TracebackType
+import traceback
+from collections.abc import Iterable, Mapping
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from syncverify.trace.source_files import is_engine, is_subject_line
+from syncverify.trace.stacks import frames_from
 
 
 def is_in_tensor_hook(parameters: Iterable[torch.Tensor]) -> bool:
     """Tell whether a tensor hook of some parameter called the current line."""
-    return _is_early([*_frames_of_stack(sys._getframe(1))], parameters)
+    return _is_early([*frames_from(sys._getframe(1))], parameters)
 
 
 def raised_in_tensor_hook(
     parameters: Iterable[torch.Tensor], error: BaseException
 ) -> bool:
     """Tell whether an error was raised below a tensor hook of some parameter."""
-    return _is_early([*_frames_of_traceback(error.__traceback__)][::-1], parameters)
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return _is_early(frames[::-1], parameters)
 
 
 def _is_early(frames: list[FrameType], parameters: Iterable[torch.Tensor]) -> bool:
@@ -87,15 +90,3 @@ def code_of(hook: Any) -> CodeType | None:
         function = vars(type(hook)).get("__call__")
     code = getattr(function, "__code__", None)
     return code if isinstance(code, CodeType) else None
-
-
-def _frames_of_stack(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _frames_of_traceback(traceback: TracebackType | None) -> Iterator[FrameType]:
-    while traceback is not None:
-        yield traceback.tb_frame
-        traceback = traceback.tb_next

@@ -70,7 +70,7 @@ from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 SUBJECTS = {"views": "ViewBuckets"}
 '''
 WRITER = '''\
-def terse(annotations: Sequence[Annotation]) -> Iterator[str]:
+def terse(annotations: Iterable[Annotation]) -> Iterator[str]:
     """Yield a line for each annotation."""
     yield from (f"TERSE {each.title}" for each in annotations)
 
@@ -106,7 +106,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         '    "terse": "in short",\n',
     )
     writers = package / "report/annotations.py"
-    insert(writers, '    "text": _nothing,\n', '    "terse": terse,\n')
+    insert(writers, '    "github": workflow_commands,\n', '    "terse": terse,\n')
     writers.write_text(writers.read_text().replace("# One for each of", WRITER))
     table = package / "scenario/feature_table.py"
     for row in (USE_ROW, EVENT_ROW):

@@ -17,9 +17,12 @@ from syncverify.playing.choice import (
 )
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.processes.calls import run_here
-from syncverify.report.bound import Bound
-from syncverify.report.coverage import CoverageSummary
-from syncverify.report.explored import explored_lines, newer_values_lines
+from syncverify.report.coverage import (
+    Bound,
+    CoverageSummary,
+    explored_lines,
+    newer_values_lines,
+)
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report

@@ -8,16 +8,15 @@ from typing import Any, Final
 from syncverify.judge.ordering.unordered import places_of
 from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
-from syncverify.report.html.record_words import short_name
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
-from syncverify.trace.timeline.layout import timeline_of
 from syncverify.trace.timeline.timeline import (
     Arrow,
     EventKind,
     LanePoint,
     RecordKey,
     TimelineEvent,
+    timeline_of,
 )
 
 # Names of events in a word, for boxes that are one tick wide.
@@ -108,3 +107,11 @@ def launches_of_events(violation: Violation, run: Run) -> Iterator[RecordKey]:
         for index, record in enumerate(run.ranks[rank].trace):
             if isinstance(record, CollectiveLaunch) and record.key in collectives:
                 yield rank, index
+
+
+def short_name(operator: str) -> str:
+    """Return the name of an operator without its library and its usual overloads."""
+    name = operator.removeprefix("aten.")
+    for overload in (".default", ".Tensor", ".Scalar"):
+        name = name.removesuffix(overload)
+    return name

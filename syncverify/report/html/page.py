@@ -6,21 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from syncverify.replay_line import replay_line
-from syncverify.report.html.autograd_graph import graph_of
-from syncverify.report.html.contract_table import contract_table
-from syncverify.report.html.engine_graph import drawn_graph
+from syncverify.report.coverage import CoverageSummary
+from syncverify.report.evidence import witness_lines
 from syncverify.report.html.gradients import gradients_of
-from syncverify.report.html.guilty_edges import mark_guilty, micro_batch_of
-from syncverify.report.html.heat_map import heat_map
+from syncverify.report.html.graph import graph_values
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.program_words import program_words
 from syncverify.report.report import Report
 from syncverify.report.text import STATEMENTS, verdict, violation_text
-from syncverify.report.witness import witness_lines
-from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_row import Feature
+from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.replayed import Replayed, race_of
+from syncverify.search.replayed import Replayed
 
 
 def page_model(
@@ -28,22 +26,23 @@ def page_model(
     capabilities: Capabilities,
     replays: Sequence[Replayed | None],
 ) -> dict[str, Any]:
-    """Return the model of a report's page.
+    """Return the model of a report's page, as plain JSON values.
 
-    Args:
-        report: The report.
-        capabilities: The contract of its subject.
-        replays: For each violation of the report, the run that shows it, if there is one.
-
-    Returns:
-        Plain JSON values.
+    `replays` has, for each violation of the report, the run that shows it, if there is one.
     """
+    searched = [["seed", str(report.seed)]] if not report.is_replay else []
     return {
         "subject": report.subject,
         "verdict": verdict(report),
         "failed": report.has_failed,
         "judged": not report.verifies_nothing,
-        "facts": _facts(report),
+        "facts": [
+            ["backend", report.backend],
+            ["scenarios", f"{report.examples:,}"],
+            *searched,
+            ["contract", report.contract or "all features"],
+            ["violations", str(len(report.violations))],
+        ],
         "explored": None if report.is_replay else _explored(report, capabilities),
         "violations": [
             _violation(report, entry, replay)
@@ -57,19 +56,51 @@ def _explored(report: Report, capabilities: Capabilities) -> dict[str, Any]:
     return {
         "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
         "contract": contract_table(report, capabilities),
-        "coverage": heat_map(report.summary),
+        "coverage": _pairs(report.summary),
     }
 
 
-def _facts(report: Report) -> list[list[str]]:
-    searched = [["seed", str(report.seed)]] if not report.is_replay else []
-    return [
-        ["backend", report.backend],
-        ["scenarios", f"{report.examples:,}"],
-        *searched,
-        ["contract", report.contract or "all features"],
-        ["violations", str(len(report.violations))],
-    ]
+def contract_table(report: Report, capabilities: Capabilities) -> list[dict[str, Any]]:
+    """List the topics of a contract: features, promises, and what was seen of them."""
+    topics = dict[str, list[dict[str, Any]]]()
+    observed = {each.feature: each for each in report.beyond}
+    for feature in FEATURES:
+        seen = observed.get(str(feature))
+        met = report.coverage.get(feature.topic, {}).get(feature.value, 0)
+        topics.setdefault(feature.topic, []).append(
+            {
+                "value": feature.value,
+                "promise": _promise(feature, capabilities),
+                "scenarios": met + (seen.num_scenarios if seen else 0),
+                "word": seen.rating if seen else "",
+                "about": (seen.summary or seen.reason) if seen else "",
+            }
+        )
+    return [{"topic": topic, "features": each} for topic, each in topics.items()]
+
+
+def _promise(feature: Feature, capabilities: Capabilities) -> str:
+    if not capabilities.covers(*feature):
+        is_beyond = feature in OPTIONAL or feature in capabilities.newer_features
+        return "beyond the contract" if is_beyond else "left out"
+    refuses = feature in OPTIONAL and capabilities.may_refuse(*feature)
+    return "right, or a clear error" if refuses else "right"
+
+
+def _pairs(summary: CoverageSummary) -> dict[str, Any]:
+    """Return features, and pairs of their positions with the number of scenarios that had both.
+
+    A pair that is not listed cannot occur.
+    """
+    features = sorted({name for pair in summary.pairs for name in pair})
+    places = {name: place for place, name in enumerate(features)}
+    return {
+        "features": features,
+        "pairs": [
+            [places[one], places[other], count]
+            for (one, other), count in summary.pairs.items()
+        ],
+    }
 
 
 def _violation(
@@ -88,42 +119,6 @@ def _violation(
         else timeline_values(replay.run, replay.violation),
         "gradients": [] if replay is None else gradients_of(replay.judgement),
         "witness": [*witness_lines(entry.witness)],
-        "graph": None if replay is None else _graph(entry, replay),
+        "graph": None if replay is None else graph_values(entry, replay),
         "program": program_words(entry.scenario),
     }
-
-
-def _graph(entry: FoundViolation, replay: Replayed) -> dict[str, Any] | None:
-    """Return the graph of the micro-batch that the violation names, or of the last one.
-
-    It is the graph that the engine ran, where the run has a log of that.
-    """
-    race = race_of(replay)
-    rank = race[0][0] if race else next(iter(entry.violation.ranks), None)
-    rank = _within(rank, entry.scenario.mesh.num_ranks) or 0
-    named = micro_batch_of(replay, rank) or _micro_batch(entry)
-    if named is None:
-        return None
-    step, micro_batch = named
-    where = {"rank": rank, "step": step, "micro_batch": micro_batch}
-    graph = drawn_graph(replay.judgement.run.ranks[rank], step, micro_batch)
-    if graph is None:
-        return graph_of(entry.scenario, **where)
-    mark_guilty(graph, replay, rank)
-    return {**where, **graph.values()}
-
-
-def _micro_batch(entry: FoundViolation) -> tuple[int, int] | None:
-    """Return step and micro-batch that a violation names; the last one if it names none."""
-    scenario, violation = entry.scenario, entry.violation
-    step = _within(violation.evidence.step, scenario.num_steps) or 0
-    count = step_plan.num_micro_batches(scenario, step)
-    if not count:
-        return None
-    micro_batch = _within(violation.evidence.micro_batch, count)
-    return step, count - 1 if micro_batch is None else micro_batch
-
-
-def _within(number: object, count: int) -> int | None:
-    """Return a number from 0 that is less than a count; None for anything else."""
-    return number if isinstance(number, int) and 0 <= number < count else None

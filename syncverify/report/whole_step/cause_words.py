@@ -1,10 +1,9 @@
-"""The words of each cause, and of the change that repairs it; one function for each cause."""
+"""The words of each cause, and of the change that repairs it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import singledispatch
+from typing import NamedTuple
 
 from syncverify.judge.whole_step.causes import (
     AddedBias,
@@ -34,7 +33,6 @@ from syncverify.judge.whole_step.causes import (
     Scaled,
     StepMistake,
     TermsWeighted,
-    Unexplained,
     Weighted,
 )
 from syncverify.judge.whole_step.values import Quantity
@@ -52,68 +50,129 @@ _HELD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CauseWords:
-    """The words of a cause.
-
-    Attributes:
-        said: The cause, after the name of a value and a colon.
-        change: The change that repairs it.
-    """
+class CauseWords(NamedTuple):
+    """The words of a cause, after the name of a value and a colon, and of the change that repairs it."""
 
     said: str
     change: str = _LISTED
 
 
-@singledispatch
 def words_of(cause: StepMistake, quantity: Quantity) -> CauseWords:
-    """Return the words of a cause; one without a function here has those of `Unexplained`.
-
-    Args:
-        cause: The cause.
-        quantity: The kind of the wrong values.
-    """
-    return CauseWords("differs, and no known mistake explains it")
-
-
-@words_of.register
-def _(cause: LacksSum, _quantity: Quantity) -> CauseWords:
-    axes = _axes(cause.axes)
-    factor = (
-        "" if cause.factor == 1 else f", and then a factor of {_factor(cause.factor)}"
-    )
-    return CauseWords(
-        f"lacks the sum over {axes}{factor}",
-        f"reduce these gradients over {axes}, or mark them as partial there",
+    """Return the words of a cause of wrong values of a kind."""
+    return (
+        _of_sums(cause)
+        or _of_weights(cause)
+        or _of_clipping(cause, quantity)
+        or _of_ranks(cause, quantity)
+        or _of_checkpoints(cause, quantity)
+        or CauseWords("differs, and no known mistake explains it")
     )
 
 
-@words_of.register
-def _(cause: ReducedOver, _quantity: Quantity) -> CauseWords:
-    right = _axes(cause.right)
-    place = f", and not over {right}" if right else ""
-    factor = "" if cause.factor == 1 else f", and multiplied by {_factor(cause.factor)}"
-    return CauseWords(
-        f"added over {_axes(cause.axes)}{place}{factor}",
-        f"reduce these gradients over {right} alone"
-        if right
-        else "do not reduce these gradients: ranks own different parts",
-    )
+def _of_sums(cause: StepMistake) -> CauseWords | None:
+    """Return the words about values that are not added, or added too often."""
+    match cause:
+        case LacksSum(axes, factor):
+            over = _axes(axes)
+            times = f", and then a factor of {_factor(factor)}" if factor != 1 else ""
+            return CauseWords(
+                f"lacks the sum over {over}{times}",
+                f"reduce these gradients over {over}, or mark them as partial there",
+            )
+        case ReducedOver(axes, right, factor):
+            place = f", and not over {_axes(right)}" if right else ""
+            times = f", and multiplied by {_factor(factor)}" if factor != 1 else ""
+            return CauseWords(
+                f"added over {_axes(axes)}{place}{times}",
+                f"reduce these gradients over {_axes(right)} alone"
+                if right
+                else "do not reduce these gradients: ranks own different parts",
+            )
+        case AddedBias(names=listed, axes=axes):
+            names, over = some_names(listed), _axes(axes)
+            return CauseWords(
+                f"each rank of {over} adds {names}, and the ranks' results are summed afterwards",
+                f"add {names} once: after the sum over {over}, or on one rank",
+            )
+        case OwnParts():
+            return CauseWords(
+                "a sum over the ranks' own parts of the batch; the loss of the whole batch is no "
+                "such sum, as with a batch norm",
+                "let ranks share the statistics, as SyncBatchNorm does, or mean this function",
+            )
+        case NotCleared():
+            return CauseWords(
+                "still has the gradient of the step before",
+                "call zero_grad() after each step",
+            )
+    return None
 
 
-@words_of.register
-def _(cause: TermsWeighted, _quantity: Quantity) -> CauseWords:
-    counts = [f"{n} counts {_factor(f)} times" for n, f in cause.factors if f != 1]
-    text = f"the term {' and '.join(counts)} what it should"
-    number = _number(cause.axes, is_number_of_parts=cause.is_number_of_parts)
-    return CauseWords(
-        f"{text}: {number}" if number else text,
-        "divide each term of the loss by its own count",
-    )
+def _of_weights(cause: StepMistake) -> CauseWords | None:
+    """Return the words about values, or terms of them, that are multiplied by a number."""
+    match cause:
+        case TermsWeighted():
+            counts = [
+                f"{n} counts {_factor(f)} times" for n, f in cause.factors if f != 1
+            ]
+            text = f"the term {' and '.join(counts)} what it should"
+            number = _number(cause.axes, is_number_of_parts=cause.is_number_of_parts)
+            return CauseWords(
+                f"{text}: {number}" if number else text,
+                "divide each term of the loss by its own count",
+            )
+        case Scaled():
+            return _scaled(cause)
+        case RanksScaled(factors):
+            ranks = dict[float, list[int]]()
+            for rank, factor in factors:
+                ranks.setdefault(factor, []).append(rank)
+            by = [
+                f"by {_factor(f)} on {named('rank', each)}" for f, each in ranks.items()
+            ]
+            return CauseWords(
+                f"multiplied {', '.join(by)}",
+                "multiply by the same number on all ranks; look for code that depends on the rank",
+            )
+        case Weighted():
+            weights = ", ".join(map(_factor, cause.weights))
+            if not cause.are_equal:
+                return CauseWords(
+                    f"parts of the batch count wrongly ({weights} times the right weights)"
+                )
+            return CauseWords(
+                "each part of the batch weighs the same, whatever its size: a mean of means "
+                f"({weights} times the right weights)",
+                "divide the sum of all tokens' losses by the number of all tokens",
+            )
+        case MicroBatchesWeighted():
+            listed = ", ".join(map(_factor, cause.factors))
+            return CauseWords(
+                f"the micro-batches of a rank count {listed} times what they should",
+                "divide, or reduce, once per step: after the last micro-batch, and not all that "
+                "was added so far after each one"
+                if cause.is_repeated
+                else "keep the gradients of all micro-batches until the step: finish and clear "
+                "them after the last one",
+            )
+        case OtherOption(is_left=True):
+            return CauseWords(
+                f"the learning rate stays at {cause.value}, and the schedule of one rank sets "
+                f"{cause.expected}: step() takes no `schedule`",
+                "let step() take `schedule`, and call schedule.step() after the optimizer's step",
+            )
+        case OtherOption():
+            number = _number(cause.axes, is_number_of_parts=False)
+            times = f"; the factor is {number}" if number else ""
+            values = f"{cause.value}, and with {cause.expected} on one rank"
+            return CauseWords(
+                f"updated with {cause.name} {values}{times}",
+                "give the optimizer the same options on ranks as on one rank",
+            )
+    return None
 
 
-@words_of.register
-def _(cause: Scaled, _quantity: Quantity) -> CauseWords:
+def _scaled(cause: Scaled) -> CauseWords:
     is_larger = cause.factor > 1
     word, factor = (
         ("multiplied", cause.factor) if is_larger else ("divided", 1 / cause.factor)
@@ -139,247 +198,132 @@ def _(cause: Scaled, _quantity: Quantity) -> CauseWords:
     )
 
 
-@words_of.register
-def _(cause: RanksScaled, _quantity: Quantity) -> CauseWords:
-    ranks = dict[float, list[int]]()
-    for rank, factor in cause.factors:
-        ranks.setdefault(factor, []).append(rank)
-    listed = [f"by {_factor(each)} on {named('rank', ranks[each])}" for each in ranks]
-    return CauseWords(
-        f"multiplied {', '.join(listed)}",
-        "multiply by the same number on all ranks; look for code that depends on the rank",
-    )
+def _of_clipping(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+    """Return the words about a norm, and about gradients that it clips."""
+    by_one_norm = "clip the parameters' gradients on all ranks by one norm"
+    match cause:
+        case NormOf(names=listed, axes=axes, is_missing=True):
+            names, over = some_names(listed), _axes(axes)
+            return CauseWords(
+                f"does not add the squares of {names} over {over}",
+                f"all-reduce the squares over {over} before the root",
+            )
+        case NormOf(names=listed, axes=axes):
+            names, over = some_names(listed), _axes(axes)
+            return CauseWords(
+                f"adds once a rank the squares of {names} over {over}",
+                f"count the squares of one rank of {over} alone",
+            )
+        case NormOfOneRank(names=listed, axes=axes):
+            names, over = some_names(listed), _axes(axes)
+            return CauseWords(
+                f"adds the squares of {names} of one rank of {over} alone",
+                f"count all ranks' parts: they are no copies of one another over {over}",
+            )
+        case NormWithout(names=listed):
+            names = some_names(listed)
+            return CauseWords(f"leaves out {names}", f"add the squares of {names}")
+        case NotClipped(coefficient):
+            return CauseWords(
+                f"the coefficient {_factor(coefficient)} of clipping is not applied",
+                by_one_norm,
+            )
+        case OtherCoefficient():
+            right, wrong = cause.expected, cause.coefficients
+            each = ", ".join(f"rank {r}: {printed(c, right)}" for r, c in wrong.items())
+            expected = printed(right, *wrong.values())
+            text = f"clipped by a coefficient different from {expected} ({each})"
+            if cause.norm is None:
+                return CauseWords(text, by_one_norm)
+            norm = words_of(cause.norm, quantity)
+            return CauseWords(f"{text}: the norm {norm.said}", norm.change)
+        case Clamped(limit):
+            return CauseWords(
+                f"each element is cut off at {limit:g}",
+                "compare with your own step: leave out `loss`",
+            )
+    return None
 
 
-@words_of.register
-def _(cause: Missing, _quantity: Quantity) -> CauseWords:
-    return CauseWords(f"{_ranks(cause.ranks, 'has', 'have')} none, or zeros")
+def _of_ranks(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+    """Return the words about ranks that differ from each other, or have no value."""
+    match cause:
+        case Missing(ranks):
+            return CauseWords(f"{_ranks(ranks, 'has', 'have')} none, or zeros")
+        case NotANumber(ranks):
+            return CauseWords(
+                f"{named('rank', ranks)} and one rank differ in where NaN or infinity is"
+            )
+        case CopiesRoundedApart(axes=axes):
+            return CauseWords(
+                f"copies differ over {_axes(axes)}, and are right within rounding: they drift "
+                "apart",
+                "give all ranks the same bits: let an owner keep the value that it sends, in the "
+                "dtype in which it sends it, and let all ranks add in one order",
+            )
+        case RanksDiffer(are_copies=True):
+            over = _axes(cause.axes)
+            place = f"; copies differ over {over}" if over else ""
+            text = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
+            if quantity is Quantity.START:
+                change = "give all ranks the same values: build with one seed, or broadcast them"
+                return CauseWords(text, change)
+            if quantity is Quantity.NORM and over:
+                change = f"let all ranks of {over} use one norm: all-reduce its squares"
+                return CauseWords(text, change)
+            return CauseWords(text)
+        case NotUpdated(ranks):
+            return CauseWords(
+                f"the optimizer of {named('rank', ranks)} does not have it, or leaves it as it was",
+                "give these parameters to the optimizer",
+            )
+        case OtherlyFrozen():
+            here = ("freezes", "freeze") if cause.are_frozen else ("trains", "train")
+            there = "trains" if cause.are_frozen else "freezes"
+            return CauseWords(
+                f"{_ranks(cause.ranks, *here)} it, and one rank {there} it",
+                "give each parameter of parallelize() the requires_grad that build() gives it",
+            )
+        case Decided():
+            differ = _ranks(cause.ranks, "differs", "differ")
+            return CauseWords(
+                f"{differ} from one rank, which made {cause.expected}",
+                "let all ranks decide together: all-reduce what was found before the step",
+            )
+    return None
 
 
-@words_of.register
-def _(cause: AddedBias, _quantity: Quantity) -> CauseWords:
-    names, axes = some_names(cause.names), _axes(cause.axes)
-    return CauseWords(
-        f"each rank of {axes} adds {names}, and the ranks' results are summed afterwards",
-        f"add {names} once: after the sum over {axes}, or on one rank",
-    )
-
-
-@words_of.register
-def _(_cause: OwnParts, _quantity: Quantity) -> CauseWords:
-    return CauseWords(
-        "a sum over the ranks' own parts of the batch; the loss of the whole batch is no such "
-        "sum, as with a batch norm",
-        "let ranks share the statistics, as SyncBatchNorm does, or mean this function",
-    )
-
-
-@words_of.register
-def _(_cause: NotCleared, _quantity: Quantity) -> CauseWords:
-    return CauseWords(
-        "still has the gradient of the step before", "call zero_grad() after each step"
-    )
-
-
-@words_of.register
-def _(cause: Weighted, _quantity: Quantity) -> CauseWords:
-    weights = ", ".join(map(_factor, cause.weights))
-    if not cause.are_equal:
-        return CauseWords(
-            f"parts of the batch count wrongly ({weights} times the right weights)"
-        )
-    return CauseWords(
-        "each part of the batch weighs the same, whatever its size: a mean of means "
-        f"({weights} times the right weights)",
-        "divide the sum of all tokens' losses by the number of all tokens",
-    )
-
-
-@words_of.register
-def _(cause: MicroBatchesWeighted, _quantity: Quantity) -> CauseWords:
-    factors = ", ".join(map(_factor, cause.factors))
-    return CauseWords(
-        f"the micro-batches of a rank count {factors} times what they should",
-        "divide, or reduce, once per step: after the last micro-batch, and not all that was added "
-        "so far after each one"
-        if cause.is_repeated
-        else "keep the gradients of all micro-batches until the step: finish and clear them after "
-        "the last one",
-    )
-
-
-@words_of.register
-def _(cause: NotANumber, _quantity: Quantity) -> CauseWords:
-    return CauseWords(
-        f"{named('rank', cause.ranks)} and one rank differ in where NaN or infinity is"
-    )
-
-
-@words_of.register
-def _(cause: CopiesRoundedApart, _quantity: Quantity) -> CauseWords:
-    return CauseWords(
-        f"copies differ over {_axes(cause.axes)}, and are right within rounding: they drift apart",
-        "give all ranks the same bits: let an owner keep the value that it sends, in the dtype in "
-        "which it sends it, and let all ranks add in one order",
-    )
-
-
-@words_of.register
-def _(cause: RanksDiffer, quantity: Quantity) -> CauseWords:
-    if not cause.are_copies:
-        return words_of(Unexplained(), quantity)
-    axes = _axes(cause.axes)
-    place = f"; copies differ over {axes}" if axes else ""
-    text = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
-    if quantity is Quantity.START:
-        return CauseWords(
-            text,
-            "give all ranks the same values: build with one seed, or broadcast them",
-        )
-    if quantity is Quantity.NORM and axes:
-        return CauseWords(
-            text, f"let all ranks of {axes} use one norm: all-reduce its squares"
-        )
-    return CauseWords(text)
-
-
-@words_of.register
-def _(cause: NotUpdated, _quantity: Quantity) -> CauseWords:
-    return CauseWords(
-        f"the optimizer of {named('rank', cause.ranks)} does not have it, or leaves it as it was",
-        "give these parameters to the optimizer",
-    )
-
-
-@words_of.register
-def _(cause: NormOf, _quantity: Quantity) -> CauseWords:
-    names, axes = some_names(cause.names), _axes(cause.axes)
-    if cause.is_missing:
-        return CauseWords(
-            f"does not add the squares of {names} over {axes}",
-            f"all-reduce the squares over {axes} before the root",
-        )
-    return CauseWords(
-        f"adds once a rank the squares of {names} over {axes}",
-        f"count the squares of one rank of {axes} alone",
-    )
-
-
-@words_of.register
-def _(cause: NormOfOneRank, _quantity: Quantity) -> CauseWords:
-    names, axes = some_names(cause.names), _axes(cause.axes)
-    return CauseWords(
-        f"adds the squares of {names} of one rank of {axes} alone",
-        f"count all ranks' parts: they are no copies of one another over {axes}",
-    )
-
-
-@words_of.register
-def _(cause: NormWithout, _quantity: Quantity) -> CauseWords:
-    names = some_names(cause.names)
-    return CauseWords(f"leaves out {names}", f"add the squares of {names}")
-
-
-@words_of.register
-def _(cause: NotClipped, _quantity: Quantity) -> CauseWords:
-    return CauseWords(
-        f"the coefficient {_factor(cause.coefficient)} of clipping is not applied",
-        "clip the parameters' gradients on all ranks by one norm",
-    )
-
-
-@words_of.register
-def _(cause: OtherCoefficient, quantity: Quantity) -> CauseWords:
-    right, wrong = cause.expected, cause.coefficients
-    listed = ", ".join(f"rank {r}: {printed(c, right)}" for r, c in wrong.items())
-    expected = printed(right, *wrong.values())
-    text = f"clipped by a coefficient different from {expected} ({listed})"
-    if cause.norm is None:
-        return CauseWords(
-            text, "clip the parameters' gradients on all ranks by one norm"
-        )
-    norm = words_of(cause.norm, quantity)
-    return CauseWords(f"{text}: the norm {norm.said}", norm.change)
-
-
-@words_of.register
-def _(cause: OtherlyFrozen, _quantity: Quantity) -> CauseWords:
-    here = ("freezes", "freeze") if cause.are_frozen else ("trains", "train")
-    there = "trains" if cause.are_frozen else "freezes"
-    return CauseWords(
-        f"{_ranks(cause.ranks, *here)} it, and one rank {there} it",
-        "give each parameter of parallelize() the requires_grad that build() gives it",
-    )
-
-
-@words_of.register
-def _(cause: OtherOption, _quantity: Quantity) -> CauseWords:
-    if cause.is_left:
-        return CauseWords(
-            f"the learning rate stays at {cause.value}, and the schedule of one rank sets "
-            f"{cause.expected}: step() takes no `schedule`",
-            "let step() take `schedule`, and call schedule.step() after the optimizer's step",
-        )
-    number = _number(cause.axes, is_number_of_parts=False)
-    factor = f"; the factor is {number}" if number else ""
-    values = f"{cause.value}, and with {cause.expected} on one rank"
-    return CauseWords(
-        f"updated with {cause.name} {values}{factor}",
-        "give the optimizer the same options on ranks as on one rank",
-    )
-
-
-@words_of.register
-def _(cause: Clamped, _quantity: Quantity) -> CauseWords:
-    return CauseWords(
-        f"each element is cut off at {cause.limit:g}",
-        "compare with your own step: leave out `loss`",
-    )
-
-
-@words_of.register
-def _(cause: Decided, _quantity: Quantity) -> CauseWords:
-    differ = _ranks(cause.ranks, "differs", "differ")
-    return CauseWords(
-        f"{differ} from one rank, which made {cause.expected}",
-        "let all ranks decide together: all-reduce what was found before the step",
-    )
-
-
-@words_of.register
-def _(_cause: NotLoaded, quantity: Quantity) -> CauseWords:
-    return CauseWords(
-        "is as in a new training: the checkpoint lacks it, or it is not loaded",
-        f"save and load it: {_HELD.get(quantity, 'the listed values')}",
-    )
-
-
-@words_of.register
-def _(cause: Misplaced, _quantity: Quantity) -> CauseWords:
-    if cause.is_one_part:
-        return CauseWords(
-            f"all {len(cause.order)} parts are copies of part {cause.order[0]}",
-            "save the part of each rank, and not of one",
-        )
-    listed = ", ".join(map(str, cause.order))
-    return CauseWords(
-        f"parts are at wrong places: the right parts {listed} in this order",
-        "save whole tensors, or the place of each part; split them by the new mesh",
-    )
-
-
-@words_of.register
-def _(cause: NotContinued, _quantity: Quantity) -> CauseWords:
-    if not cause.is_all_compared:
-        return CauseWords(
-            "differs after loading; the optimizer's state of tensors that are no parameters was not "
-            "compared",
-            "save and load each rank's own state of the optimizer, and what the step keeps",
-        )
-    return CauseWords(
-        "differs after loading, though all that was loaded is right",
-        "save what the step keeps beside them: a counter, a schedule, a sampler",
-    )
+def _of_checkpoints(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+    """Return the words about values that a checkpoint does not give back."""
+    match cause:
+        case NotLoaded():
+            return CauseWords(
+                "is as in a new training: the checkpoint lacks it, or it is not loaded",
+                f"save and load it: {_HELD.get(quantity, 'the listed values')}",
+            )
+        case Misplaced(is_one_part=True):
+            return CauseWords(
+                f"all {len(cause.order)} parts are copies of part {cause.order[0]}",
+                "save the part of each rank, and not of one",
+            )
+        case Misplaced():
+            listed = ", ".join(map(str, cause.order))
+            return CauseWords(
+                f"parts are at wrong places: the right parts {listed} in this order",
+                "save whole tensors, or the place of each part; split them by the new mesh",
+            )
+        case NotContinued(is_all_compared=True):
+            return CauseWords(
+                "differs after loading, though all that was loaded is right",
+                "save what the step keeps beside them: a counter, a schedule, a sampler",
+            )
+        case NotContinued():
+            return CauseWords(
+                "differs after loading; the optimizer's state of tensors that are no parameters "
+                "was not compared",
+                "save and load each rank's own state of the optimizer, and what the step keeps",
+            )
+    return None
 
 
 def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:

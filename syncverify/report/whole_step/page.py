@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.judge.whole_step.values import Quantity, parameter_of
@@ -68,12 +66,10 @@ def _mistake(parity: Parity, found: FoundMistake) -> dict[str, Any]:
 
 
 def _layouts(parity: Parity) -> dict[str, Any]:
+    rows = rows_of(parity.plays)
     return {
         "columns": [*map(_column, parity.plays)],
-        "rows": [
-            {"name": row.name, "cells": [*map(_cell, row.cells)]}
-            for row in rows_of(parity.plays)
-        ],
+        "rows": [{"name": e, "cells": [*map(_cell, rows[e])]} for e in rows],
     }
 
 
@@ -83,18 +79,21 @@ def _column(play: LayoutPlay) -> dict[str, str]:
     return {"layout": str(play.layout), "parts": parts, "verdict": word}
 
 
+class LayoutCell(NamedTuple):
+    """A parameter on a layout: a mistake, or what follows from one, or right, or not compared."""
+
+    verdict: Literal["right", "mistake", "follows", "none"]
+    # Largest difference of a wrong element, as a part of the tensor's largest one.
+    error: float = 0.0
+    quantity: Quantity | None = None  # the first wrong one
+
+
 def _cell(cell: LayoutCell) -> dict[str, Any]:
-    quantity = "" if cell.quantity is None else cell.quantity.value
-    text = {
-        LayoutVerdict.NONE: "not compared",
-        LayoutVerdict.RIGHT: "right",
-        LayoutVerdict.MISTAKE: f"off by {percent(cell.error)}",
-        LayoutVerdict.FOLLOWS: f"off by {percent(cell.error)}",
-    }
+    words = {"none": "not compared", "right": "right"}
     return {
-        "verdict": cell.verdict.value,
-        "text": text[cell.verdict],
-        "quantity": quantity,
+        "verdict": cell.verdict,
+        "text": words.get(cell.verdict, f"off by {percent(cell.error)}"),
+        "quantity": "" if cell.quantity is None else cell.quantity.value,
         "shade": _shade(cell.error),
     }
 
@@ -107,78 +106,36 @@ def _shade(error: float) -> int:
     return round(_WEAKEST + (_STRONGEST - _WEAKEST) * size)
 
 
-class LayoutVerdict(Enum):
-    """The verdict of all values of a parameter on a layout; the value is its name."""
+def rows_of(plays: Sequence[LayoutPlay]) -> dict[str, tuple[LayoutCell, ...]]:
+    """Return the cells of all layouts by the name of their row.
 
-    RIGHT = "right"
-    MISTAKE = "mistake"
-    FOLLOWS = "follows"
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutCell:
-    """A parameter on a layout.
-
-    Attributes:
-        verdict: A mistake, or the consequence of one, or right, or not compared.
-        error: Largest difference of a wrong element, as a part of the tensor's largest one; 0 where
-            none is wrong.
-        quantity: The first wrong quantity; None where none is wrong.
-    """
-
-    verdict: LayoutVerdict
-    error: float = 0.0
-    quantity: Quantity | None = None
-
-    @property
-    def kind(self) -> tuple[LayoutVerdict, Quantity | None]:
-        """The part of a cell that is equal for layers in one row."""
-        return self.verdict, self.quantity
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutRow:
-    """Equal parameters on all layouts.
-
-    Attributes:
-        name: Their name.
-        cells: One cell for each layout.
-    """
-
-    name: str
-    cells: tuple[LayoutCell, ...]
-
-
-def rows_of(plays: Sequence[LayoutPlay]) -> list[LayoutRow]:
-    """Return a row for all parameters that differ in one number of their names alone.
-
-    The cells of one row have the same verdict and the same first wrong quantity.
+    A row has all parameters that differ in one number of their names alone, and whose cells have
+    the same verdict and the same first wrong quantity.
     """
     names = dict.fromkeys(parameter_of(name) for play in plays for name in play.worst)
     cells = {name: tuple(_cell_of(play, name) for play in plays) for name in names}
-    kinds = {
-        name: tuple(each.kind for each in listed) for name, listed in cells.items()
+    alike = dict[tuple[object, ...], list[str]]()
+    for name, listed in cells.items():
+        kind = tuple((cell.verdict, cell.quantity) for cell in listed)
+        alike.setdefault(kind, []).append(name)
+    groups = [each for same in alike.values() for each in grouped_names(same).items()]
+    groups.sort(key=lambda group: [*names].index(group[1][0]))
+    return {
+        group: tuple(
+            max(each, key=lambda cell: cell.error)
+            for each in zip(*(cells[name] for name in members), strict=True)
+        )
+        for group, members in groups
     }
-    rows = dict[str, LayoutRow]()
-    for kind in dict.fromkeys(kinds.values()):
-        groups = grouped_names(name for name in names if kinds[name] == kind)
-        for group, members in groups.items():
-            merged = zip(*(cells[name] for name in members), strict=True)
-            row = LayoutRow(
-                group, tuple(max(e, key=lambda cell: cell.error) for e in merged)
-            )
-            rows[members[0]] = row
-    return [rows[name] for name in names if name in rows]
 
 
 def _cell_of(play: LayoutPlay, parameter: str) -> LayoutCell:
     worst = [each for n, each in play.worst.items() if parameter_of(n) == parameter]
     if not worst:
-        return LayoutCell(LayoutVerdict.NONE)
+        return LayoutCell("none")
     wrong = [each for each in worst if each.quantity is not None]
     if not wrong:
-        return LayoutCell(LayoutVerdict.RIGHT)
+        return LayoutCell("right")
     own = [
         value
         for finding in play.findings
@@ -187,7 +144,7 @@ def _cell_of(play: LayoutPlay, parameter: str) -> LayoutCell:
     ]
     if own:
         error = max(value.error for value in own)
-        return LayoutCell(LayoutVerdict.MISTAKE, error, own[0].quantity)
+        return LayoutCell("mistake", error, own[0].quantity)
     kinds = [*Quantity]
     first = min((e.quantity for e in wrong if e.quantity), key=kinds.index)
-    return LayoutCell(LayoutVerdict.FOLLOWS, max(each.error for each in wrong), first)
+    return LayoutCell("follows", max(each.error for each in wrong), first)

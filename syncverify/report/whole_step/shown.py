@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
@@ -17,19 +18,16 @@ _MOST_DIGITS: Final = 17
 _NUM_SHOWN: Final = 3
 _MAX_RANKS: Final = 4
 MAX_NAMES: Final = 6
+# A name with a part that is a number, cut at the first such part.
+_NUMBERED: Final = re.compile(r"((?:.*?\.)??)(\d+)((?:\..*)?)")
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPart:
-    """Some elements of each copy of a value.
+    """Some elements of each copy of a value."""
 
-    Attributes:
-        indices: Indices of the printed elements in the flat tensor, in ascending order.
-        digits: Number of significant digits.
-    """
-
-    indices: tuple[int, ...]
-    digits: int = _FEWEST_DIGITS
+    indices: tuple[int, ...]  # in the flat tensor, in ascending order
+    digits: int = _FEWEST_DIGITS  # significant ones
 
     def text(self, value: torch.Tensor | None) -> str:
         """Return the elements as text, with dots where some are left out."""
@@ -91,12 +89,7 @@ def _first_wrong(
 
 
 def printed(number: float, *others: float) -> str:
-    """Return a number as text that is no text of another number.
-
-    Args:
-        number: The number.
-        others: The numbers that it has to be told from; equal ones count as the same number.
-    """
+    """Return a number as text that is no text of any of the others that are not equal to it."""
     different = [each for each in others if each != number]
     for digits in range(_FEWEST_DIGITS, _MOST_DIGITS):
         text = f"{number:.{digits}g}"
@@ -112,12 +105,26 @@ def grouped_names(names: Iterable[str]) -> dict[str, list[str]]:
     """
     by_layer = dict[tuple[str, str], dict[str, int | None]]()
     for name in names:
-        before, number, after = _split(name)
-        by_layer.setdefault((before, after), {})[name] = number
+        found = _NUMBERED.fullmatch(name)
+        place, number = (
+            ((found[1], found[3]), int(found[2])) if found else ((name, ""), None)
+        )
+        by_layer.setdefault(place, {})[name] = number
     return {
-        _joined(before, [*numbers.values()], after): [*numbers]
+        f"{before}{_ranges(numbers.values())}{after}": [*numbers]
         for (before, after), numbers in by_layer.items()
     }
+
+
+def _ranges(numbers: Iterable[int | None]) -> str:
+    """Return ranges of numbers that follow each other, such as `{0-3,5}`; one number alone."""
+    listed = sorted(each for each in numbers if each is not None)
+    ranges = list[str]()
+    for _, run in groupby(enumerate(listed), key=lambda pair: pair[1] - pair[0]):
+        first, *others = (number for _, number in run)
+        ranges.append(f"{first}-{others[-1]}" if others else f"{first}")
+    text = ",".join(ranges)
+    return f"{{{text}}}" if len(listed) > 1 else text
 
 
 def some_names(names: Iterable[str], most: int = MAX_NAMES) -> str:
@@ -126,37 +133,3 @@ def some_names(names: Iterable[str], most: int = MAX_NAMES) -> str:
     more = sum(len(each) for each in [*groups.values()][most:])
     text = ", ".join([*groups][:most])
     return f"{text}, and {more} more" if more else text
-
-
-class _SplitName(NamedTuple):
-    """A name, cut at its first number; no number and no rest where it has none."""
-
-    before: str
-    number: int | None
-    after: str
-
-
-def _split(name: str) -> _SplitName:
-    parts = name.split(".")
-    place = next((i for i, part in enumerate(parts) if part.isdecimal()), None)
-    if place is None:
-        return _SplitName(name, None, "")
-    before, after = parts[:place], parts[place + 1 :]
-    return _SplitName(
-        ".".join([*before, ""]), int(parts[place]), ".".join(["", *after])
-    )
-
-
-def _joined(before: str, numbers: list[int | None], after: str) -> str:
-    listed = sorted(each for each in numbers if each is not None)
-    ranges = ",".join(_ranges(listed))
-    return f"{before}{f'{{{ranges}}}' if len(listed) > 1 else ranges}{after}"
-
-
-def _ranges(numbers: list[int]) -> Iterable[str]:
-    """Yield ranges of numbers that follow each other, such as `0-3` and `5`."""
-    pairs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
-    for _, run in pairs:
-        listed = [number for _, number in run]
-        first, last = listed[0], listed[-1]
-        yield str(first) if first == last else f"{first}-{last}"

@@ -16,7 +16,6 @@ import functools
 import inspect
 import itertools
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
@@ -26,7 +25,13 @@ import torch
 
 from syncverify.sim.device.torch_internals import running_node
 from syncverify.sim.recording.raw_accesses import RawPlace
-from syncverify.trace.engine_log import EngineLog, EnginePass, EngineStep, GraphNode
+from syncverify.trace.engine_log import (
+    EnginePass,
+    EngineStep,
+    GraphNode,
+    graph_nodes,
+    reachable,
+)
 from syncverify.trace.engine_log import HookKind as Kind
 from syncverify.trace.records import Moment
 from syncverify.trace.source_files import is_engine, may_hold_hooks
@@ -89,13 +94,12 @@ class EngineWatch:
 
     def run(self, run: Callable[[], Any], roots: Sequence[Any]) -> Any:
         """Return the result of a pass `run()` that starts from nodes, and log it."""
-        nodes = _reachable(roots)
+        nodes = reachable(roots, most=_MOST_NODES)
         if not self._can_watch(nodes):
             return run()
-        names = {id(each): name for name, each in self._parameters().items()}
         numbers = {node: self._num_nodes + at for at, node in enumerate(nodes)}
         within = self._running[-1].number_of_running if self._running else None
-        drawn = tuple(_graph_node(node, numbers, names) for node in nodes)
+        drawn = graph_nodes(numbers, self._parameters())
         opened = _Pass(self._moment(), self._num_nodes, drawn, within)
         self._num_nodes += len(nodes)
         self._passes.append(opened)
@@ -114,9 +118,9 @@ class EngineWatch:
         is_small = len(nodes) <= _MOST_NODES
         return is_small and not is_compiled and sys.getprofile() == ours
 
-    def log(self) -> EngineLog:
-        """Return the log, after the places in the trace are known."""
-        return EngineLog([_finished(each) for each in self._passes])
+    def passes(self) -> list[EnginePass]:
+        """Return the passes, after the places in the trace are known."""
+        return [_finished(each) for each in self._passes]
 
 
 class _Watched:
@@ -236,26 +240,6 @@ def _finished(raw: _Pass) -> EnginePass:
         for each in raw.spans
     )
     return EnginePass(raw.moment, raw.first, raw.nodes, steps, raw.within)
-
-
-def _reachable(roots: Sequence[Any]) -> list[Any]:
-    """Return the nodes that a pass may run, in the order of a breadth-first walk."""
-    found = dict.fromkeys(roots)
-    waiting = deque(found)
-    while waiting and len(found) <= _MOST_NODES:
-        for node, _ in waiting.popleft().next_functions:
-            if node is not None and node not in found:
-                found[node] = None
-                waiting.append(node)
-    return list(found)
-
-
-def _graph_node(node: Any, numbers: dict[Any, int], names: dict[int, str]) -> GraphNode:
-    followed = [numbers[each] for each, _ in node.next_functions if each is not None]
-    variable = getattr(node, "variable", None)
-    parameter = "" if variable is None else names.get(id(variable), "")
-    name = node.name().rpartition("::")[2]
-    return GraphNode(name, parameter, tuple(dict.fromkeys(followed)))
 
 
 def _is_hook(code: CodeType) -> bool:

@@ -145,7 +145,7 @@ class RankRecorder(Recorder):
         raw, self._raw = self._raw, []
         self.trace[:] = self._finished(raw)
         if self._engine_watch is not None:
-            self.engine.passes[:] = self._engine_watch.log().passes
+            self.engine[:] = self._engine_watch.passes()
             self.streams.engine_watch = None
 
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:

@@ -28,14 +28,10 @@ from syncverify.trace.run import Traces
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """The logical time of a run.
+    """The logical time of a run."""
 
-    Attributes:
-        of_records: Tick of each record, by rank and position in the trace.
-        ends: Tick at which a collective has ended; those that never end are left out.
-    """
-
-    of_records: Sequence[Sequence[int]]
+    of_records: Sequence[Sequence[int]]  # by rank and position in the trace
+    # Tick at which a collective has ended; those that never end are left out.
     ends: Mapping[CollectiveKey, int]
 
     @property
@@ -46,54 +42,47 @@ class Ticks:
 
 def ticks_of(traces: Traces) -> Ticks:
     """Give each record of all ranks its tick; ranks without a trace take no part."""
-    walk = _TickWalk(traces, _absent_ranks(traces))
-    while walk.advances() or walk.gives_up():
+    walk = _TickWalk(traces)
+    while any(map(walk.advances, range(len(traces)))) or walk.gives_up():
         pass
     ends = {key: end for key, end in walk.ends.items() if not walk.absent[key]}
     return Ticks(walk.ticks, ends)
 
 
-def _absent_ranks(traces: Traces) -> dict[CollectiveKey, set[int]]:
-    """Return the ranks with a trace that have to launch each collective."""
-    playing = {rank for rank, trace in enumerate(traces) if trace}
-    return {
-        record.key: playing & {*record.ranks}
-        for trace in traces
-        for record in trace
-        if isinstance(record, CollectiveLaunch)
-    }
-
-
 class _TickWalk:
     """A walk through all traces, in which ranks wait for each other's collectives."""
 
-    def __init__(self, traces: Traces, absent: dict[CollectiveKey, set[int]]) -> None:
-        self.traces = traces
-        self.absent = absent
+    def __init__(self, traces: Traces) -> None:
+        self._traces = traces
+        playing = {rank for rank, trace in enumerate(traces) if trace}
+        # Ranks with a trace that have yet to launch each collective.
+        self.absent = {
+            record.key: playing & {*record.ranks}
+            for trace in traces
+            for record in trace
+            if isinstance(record, CollectiveLaunch)
+        }
         self.ticks: list[list[int]] = [[] for _ in traces]
         self.ends: dict[CollectiveKey, int] = {}
         self._given_up: set[CollectiveKey] = set()
 
-    def advances(self) -> bool:
-        """Advance the first rank that can go on, as far as it goes; tell whether one did."""
-        return any(self._advances(rank) for rank in range(len(self.traces)))
-
-    def gives_up(self) -> bool:
-        """Let the first rank that stands go on; tell whether one stood."""
-        for rank, own in enumerate(self.ticks):
-            if len(own) < len(self.traces[rank]):
-                record = self.traces[rank][len(own)]
-                assert isinstance(record, CollectiveWait)
-                self._given_up.add(record.key)
-                return True
-        return False
-
-    def _advances(self, rank: int) -> bool:
-        trace, own = self.traces[rank], self.ticks[rank]
+    def advances(self, rank: int) -> bool:
+        """Advance a rank as far as it goes; tell whether it could go on."""
+        trace, own = self._traces[rank], self.ticks[rank]
         before = len(own)
         while len(own) < len(trace) and not self._waits(trace[len(own)]):
             self._place(rank, trace[len(own)])
         return len(own) > before
+
+    def gives_up(self) -> bool:
+        """Let the first rank that stands go on; tell whether one stood."""
+        for trace, own in zip(self._traces, self.ticks, strict=True):
+            if len(own) < len(trace):
+                record = trace[len(own)]
+                assert isinstance(record, CollectiveWait)
+                self._given_up.add(record.key)
+                return True
+        return False
 
     def _waits(self, record: TraceRecord) -> bool:
         """Tell whether a record waits for a collective that other ranks may still launch."""
@@ -106,10 +95,7 @@ class _TickWalk:
         tick = own[-1] + 1 if own else 0
         if isinstance(record, CollectiveWait):
             tick = max(tick, self.ends.get(record.key, 0))
+        elif isinstance(record, CollectiveLaunch):
+            self.absent[record.key].discard(rank)
+            self.ends[record.key] = max(self.ends.get(record.key, 0), tick + 1)
         own.append(tick)
-        if isinstance(record, CollectiveLaunch):
-            self._launch(rank, record.key, tick)
-
-    def _launch(self, rank: int, key: CollectiveKey, tick: int) -> None:
-        self.absent[key].discard(rank)
-        self.ends[key] = max(self.ends.get(key, 0), tick + 1)

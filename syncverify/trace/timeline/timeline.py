@@ -1,12 +1,33 @@
-"""The timeline of a run as a value: events in lanes, and the arrows between them."""
+"""The timeline of a run as a value: events in lanes, and the arrows between them; see `Note [Ticks]`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from syncverify.trace.source_lines import Origin
+from syncverify.trace.records import (
+    Access,
+    ClockCompared,
+    CollectiveKey,
+    CollectiveLaunch,
+    CollectiveWait,
+    GroupMade,
+    HostWait,
+    Mark,
+    StorageFreed,
+    StreamCreated,
+    StreamWait,
+    SubjectCall,
+    SubjectReturn,
+    TraceRecord,
+    UnwrittenRead,
+)
+from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.run import Traces
+from syncverify.trace.source_lines import NoLine, Origin
+from syncverify.trace.timeline.ticks import Ticks, ticks_of
 
 CALLS = "calls"  # lane of the program that queues all work
 
@@ -23,18 +44,19 @@ EventKind = Literal[
     "stream_created",
     "freed",
 ]
+# A launch, two ranks that meet in a collective (`match`, or `mismatch` where they disagree), a wait
+# for a collective, or an order between streams or of the host.
 ArrowKind = Literal["launch", "match", "mismatch", "wait", "order"]
 RecordKey = tuple[int, int]  # rank, and position in its trace
+_ACCESS_KINDS: Final[Mapping[Origin, EventKind]] = {
+    NoLine.AUTOGRAD: "accumulate",
+    NoLine.OPTIMIZER: "optimizer",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class LanePoint:
-    """A point of the timeline.
-
-    Attributes:
-        lane: Name of the lane.
-        tick: Tick in the lane.
-    """
+    """A point of the timeline."""
 
     rank: int
     lane: str
@@ -43,42 +65,29 @@ class LanePoint:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """One action of a rank.
+    """One action of a rank."""
 
-    Attributes:
-        place: Where the event begins.
-        end: Tick at which the event has ended. A collective may use its memory until the rank
-            waits for it.
-        kind: Kind of the action.
-        name: The action in a few words.
-        moment: Point of the training run, in words.
-        source: Origin of the work; None where a record has none.
-        parameters: Names of parameters with gradients in the memory.
-        num_bytes: Bytes that are written, or else read, gaps included; of a collective, bytes
-            that the rank contributes; of memory that is freed, its size.
-        is_open: Whether a collective never ends, because some rank never launches it.
-    """
-
-    place: LanePoint
+    place: LanePoint  # where it begins
+    # Tick at which it has ended. A collective may use its memory until the rank waits for it.
     end: int
     kind: EventKind
-    name: str
-    moment: str
+    name: str  # the action in a few words
+    moment: str  # in words
     source: Origin | None = None
-    parameters: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()  # those with gradients in the memory
+    # Bytes that are written, or else read, gaps included; of a collective, bytes that the rank
+    # contributes; of memory that is freed, its size.
     num_bytes: int = 0
-    is_open: bool = False
+    is_open: bool = (
+        False  # whether a collective never ends, as some rank never launches it
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """A relation of two places.
+    """A relation of two places, of which the tail comes first.
 
-    Attributes:
-        kind: A launch, two ranks that meet in a collective (`match`, or `mismatch` where they
-            disagree), a wait for a collective, or an order between streams or of the host.
-        tail: Place that comes first: of an event, or of a launch on the stream that issued it.
-        head: Place of the event that follows.
+    They are places of events; the tail of a launch is on the stream that issued it.
     """
 
     kind: ArrowKind
@@ -88,16 +97,191 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Events and arrows of a run.
+    """Events and arrows of a run."""
 
-    Attributes:
-        lanes: Lanes of each rank, `calls` first, then streams in the order of their use.
-        events: One entry for each record except `SubjectReturn`, by rank and position.
-        arrows: Relations between places.
-        num_ticks: Length in ticks.
-    """
-
+    # Lanes of each rank, `calls` first, then streams in the order of their use.
     lanes: Mapping[int, tuple[str, ...]]
-    events: Mapping[RecordKey, TimelineEvent]
+    events: Mapping[RecordKey, TimelineEvent]  # by rank and position
     arrows: tuple[Arrow, ...]
     num_ticks: int
+
+
+def timeline_of(traces: Traces) -> Timeline:
+    """Lay out the traces of all ranks."""
+    ticks = ticks_of(traces)
+    events = dict[RecordKey, TimelineEvent]()
+    for rank, trace in enumerate(traces):
+        of_rank = _RankEvents(rank, trace, ticks)
+        for index, record in enumerate(trace):
+            if event := of_rank.event(index, record):
+                events[rank, index] = event
+    lanes = {rank: _lanes(trace) for rank, trace in enumerate(traces) if trace}
+    return Timeline(lanes, events, (*_arrows(traces, events),), ticks.last)
+
+
+class _RankEvents:
+    """Makes the events of one rank."""
+
+    def __init__(self, rank: int, trace: Sequence[TraceRecord], ticks: Ticks) -> None:
+        self._rank = rank
+        self._ticks = ticks
+        self._own_ticks = ticks.of_records[rank]
+        self._returns = dict[
+            int, int
+        ]()  # tick of a return, by the position of its call
+        self._first_waits = dict[CollectiveKey, int]()
+        memory, opened = set[tuple[MemoryRegion, str]](), list[int]()
+        for index, record in enumerate(trace):
+            match record:
+                case SubjectCall():
+                    opened.append(index)
+                case SubjectReturn():
+                    memory |= {(e, name) for name, e in record.gradients.items()}
+                    if opened:
+                        self._returns[opened.pop()] = self._own_ticks[index]
+                case CollectiveWait():
+                    self._first_waits.setdefault(record.key, self._own_ticks[index])
+        # Memory of gradients by parameter, as the calls of the subject leave it.
+        self._named_memory = sorted(memory, key=lambda pair: pair[1])
+
+    def event(self, index: int, record: TraceRecord) -> TimelineEvent | None:
+        """Return the event of a record at a position of the trace; None for four kinds.
+
+        A return is the end of its call's event. A read of unwritten memory is a fact about an
+        access, and a time that was compared is one about the host, as a group that was made is.
+        """
+        at = LanePoint(self._rank, _lane(record), self._own_ticks[index])
+        match record:
+            case SubjectReturn() | UnwrittenRead() | ClockCompared() | GroupMade():
+                return None
+            case SubjectCall(moment=moment):
+                end = max(self._returns.get(index, self._ticks.last), at.tick + 1)
+                return TimelineEvent(at, end, "call", moment.phase, str(moment))
+            case CollectiveLaunch():
+                return self._launch(at, record)
+            case Access():
+                return self._access(at, record)
+        kind, name = _kind_and_name(record)
+        return TimelineEvent(
+            place=at,
+            end=at.tick + 1,
+            kind=kind,
+            name=name,
+            moment=str(record.moment),
+            source=None
+            if isinstance(record, CollectiveWait | StorageFreed)
+            else record.source,
+            num_bytes=record.num_bytes if isinstance(record, StorageFreed) else 0,
+        )
+
+    def _launch(self, at: LanePoint, record: CollectiveLaunch) -> TimelineEvent:
+        end = self._ticks.ends.get(record.key)
+        return TimelineEvent(
+            place=at,
+            end=self._ticks.last
+            if end is None
+            else self._first_waits.get(record.key, end),
+            kind="collective",
+            name=" ".join(filter(None, (record.operation, record.reduce_op))),
+            moment=str(record.moment),
+            source=record.source,
+            parameters=record.parameters,
+            num_bytes=_num_bytes(record.regions),
+            is_open=end is None,
+        )
+
+    def _access(self, at: LanePoint, record: Access) -> TimelineEvent:
+        touched = (*record.reads, *record.writes)
+        names = dict.fromkeys(
+            name
+            for region, name in self._named_memory
+            if any(region.overlaps(each) for each in touched)
+        )
+        return TimelineEvent(
+            place=at,
+            end=at.tick + 1,
+            kind=_ACCESS_KINDS.get(record.source, "operator"),
+            name=record.operator,
+            moment=str(record.moment),
+            source=record.source,
+            parameters=tuple(names),
+            num_bytes=_num_bytes(record.writes or record.reads),
+        )
+
+
+def _kind_and_name(
+    record: CollectiveWait
+    | Mark
+    | StreamWait
+    | HostWait
+    | StreamCreated
+    | StorageFreed,
+) -> tuple[EventKind, str]:
+    match record:
+        case CollectiveWait():
+            return "wait", "wait for a collective"
+        case Mark():
+            return "mark", "record event"
+        case StreamWait():
+            return "stream_wait", f"{record.stream} waits for an event"
+        case HostWait():
+            return "host_wait", "the host waits"
+        case StreamCreated():
+            return "stream_created", f"{record.stream} is made"
+        case StorageFreed():
+            return "freed", f"storage {record.storage} is given back"
+
+
+def _lane(record: TraceRecord) -> str:
+    match record:
+        case Access() | CollectiveLaunch():
+            return record.runs_on
+        case SubjectCall() | SubjectReturn() | HostWait() | StreamCreated():
+            return CALLS
+        case _:
+            return record.stream
+
+
+def _lanes(trace: Sequence[TraceRecord]) -> tuple[str, ...]:
+    used = [CALLS]
+    for record in trace:
+        used += [record.stream] if isinstance(record, CollectiveLaunch) else []
+        used.append(_lane(record))
+    return tuple(dict.fromkeys(used))
+
+
+def _num_bytes(regions: Sequence[MemoryRegion]) -> int:
+    return sum(region.end_byte - region.start_byte for region in regions)
+
+
+def _arrows(
+    traces: Traces, events: Mapping[RecordKey, TimelineEvent]
+) -> Iterator[Arrow]:
+    """Yield arrows of launches and orders, then of ranks that meet, then of waits.
+
+    A wait for an event that was never recorded has no effect, and no arrow.
+    """
+    marks = dict[tuple[int, int], LanePoint]()
+    launches = dict[CollectiveKey, dict[int, tuple[LanePoint, CollectiveLaunch]]]()
+    waits = list[tuple[CollectiveKey, LanePoint]]()
+    for (rank, index), event in events.items():
+        at = event.place
+        match traces[rank][index]:
+            case Mark(mark=mark):
+                marks[rank, mark] = at
+            case StreamWait(mark=mark) | HostWait(mark=mark) if (rank, mark) in marks:
+                yield Arrow("order", marks[rank, mark], at)
+            case CollectiveLaunch() as launch:
+                launches.setdefault(launch.key, {})[rank] = at, launch
+                if launch.stream != launch.communication_stream:
+                    yield Arrow("launch", LanePoint(rank, launch.stream, at.tick), at)
+            case CollectiveWait() as wait:
+                waits.append((wait.key, at))
+    for launched in launches.values():
+        for (tail, one), (head, other) in itertools.pairwise(launched.values()):
+            agree = other.matched_arguments == one.matched_arguments
+            yield Arrow("match" if agree else "mismatch", tail, head)
+    for key, head in waits:
+        if head.rank in launches.get(key, {}):
+            tail, _ = launches[key][head.rank]
+            yield Arrow("wait", tail, head)

@@ -11,31 +11,32 @@ Source: "Trace Event Format", Google, section "Event Descriptions".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from syncverify.trace.timeline.timeline import Arrow, RecordKey, Timeline, TimelineEvent
+from syncverify.trace.timeline.timeline import (
+    LanePoint,
+    RecordKey,
+    Timeline,
+    TimelineEvent,
+)
 
 _WITHIN: Final = 0.5  # from the begin of a tick to a point within it
 
 TraceEvent = dict[str, Any]
+Flow = tuple[str, TraceEvent, TraceEvent]  # a kind, and two slices
 
 
 def trace_events(
     timeline: Timeline, race: tuple[RecordKey, RecordKey] | None = None, about: str = ""
 ) -> TraceEvent:
-    """Return the document of a timeline.
+    """Return the document of a timeline, as plain JSON values.
 
-    Args:
-        timeline: The timeline.
-        race: The two events that nothing orders, if there are two.
-        about: Remedy of the race, or any other text about the run.
-
-    Returns:
-        Plain JSON values.
+    `race` has the two events that nothing orders, and `about` is its remedy, or any other text
+    about the run.
     """
     tracks = _Tracks(timeline)
-    flows = [*_arrows(timeline, tracks)]
+    flows = [*tracks.arrows(timeline)]
     if race is not None:
         first, second = (tracks.slices[key] for key in race)
         flows.append(("no order", first, second))
@@ -49,15 +50,11 @@ def trace_events(
 
 
 class _Tracks:
-    """Threads of all ranks, and slices on them.
-
-    Attributes:
-        slices: Slice of each event, by the key of the timeline.
-        launching: Slice on the stream that issued a collective, by rank and tick.
-    """
+    """Threads of all ranks, and slices on them."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.slices: dict[RecordKey, TraceEvent] = {}
+        # Slice on the stream that issued a collective, by rank and tick.
         self.launching: dict[tuple[int, int], TraceEvent] = {}
         # Ends of the open slices of each track, by rank and lane.
         self._open: dict[tuple[int, str], list[list[int]]] = {}
@@ -72,12 +69,20 @@ class _Tracks:
         for key, event in ordered:
             self.slices[key] = self._slice(event)
 
-    def launch(self, arrow: Arrow) -> TraceEvent:
+    def arrows(self, timeline: Timeline) -> Iterator[Flow]:
+        """Yield the two slices of each arrow."""
+        at = {event.place: self.slices[key] for key, event in timeline.events.items()}
+        for arrow in timeline.arrows:
+            is_launch = arrow.kind == "launch"
+            tail = self._launch(arrow.tail) if is_launch else at[arrow.tail]
+            yield arrow.kind, tail, at[arrow.head]
+
+    def _launch(self, place: LanePoint) -> TraceEvent:
         """Return the slice of a launch on the stream that issued the collective."""
-        at = (arrow.tail.rank, arrow.tail.tick)
+        at = (place.rank, place.tick)
         if at not in self.launching:
-            thread = self._threads[arrow.tail.rank, arrow.tail.lane, 0]
-            self.launching[at] = _slice("launch", "launch", *at, 1, thread)
+            thread = self._threads[place.rank, place.lane, 0]
+            self.launching[at] = _slice("launch", "launch", place, 1, thread)
         return self.launching[at]
 
     def names(self) -> Iterator[TraceEvent]:
@@ -97,22 +102,15 @@ class _Tracks:
             (place.rank, place.lane, track), len(self._threads) + 1
         )
         length = event.end - place.tick
-        made = _slice(
-            event.name,
-            event.kind,
-            rank=place.rank,
-            tick=place.tick,
-            length=length,
-            thread=thread,
-        )
-        made["args"] = {
-            "moment": event.moment,
-            "source": str(event.source or ""),
-            "parameters": ", ".join(event.parameters),
-            "bytes": event.num_bytes,
-            "never ends": event.is_open,
+        return _slice(event.name, event.kind, place, length, thread) | {
+            "args": {
+                "moment": event.moment,
+                "source": str(event.source or ""),
+                "parameters": ", ".join(event.parameters),
+                "bytes": event.num_bytes,
+                "never ends": event.is_open,
+            }
         }
-        return made
 
     def _track(self, event: TimelineEvent) -> int:
         """Return the first track of the lane on which the event nests."""
@@ -128,30 +126,17 @@ class _Tracks:
 
 
 def _slice(
-    name: str, category: str, rank: int, tick: int, length: int, thread: int
+    name: str, category: str, place: LanePoint, length: int, thread: int
 ) -> TraceEvent:
-    place = {"pid": rank, "tid": thread, "ts": tick, "dur": length}
-    return {"ph": "X", "name": name, "cat": category, **place}
+    where = {"pid": place.rank, "tid": thread, "ts": place.tick, "dur": length}
+    return {"ph": "X", "name": name, "cat": category, **where}
 
 
 def _metadata(kind: str, rank: int, thread: int, **values: Any) -> TraceEvent:
     return {"ph": "M", "name": kind, "pid": rank, "tid": thread, "args": values}
 
 
-def _arrows(
-    timeline: Timeline, tracks: _Tracks
-) -> Iterator[tuple[str, TraceEvent, TraceEvent]]:
-    """Yield the two slices of each arrow."""
-    at = {event.place: tracks.slices[key] for key, event in timeline.events.items()}
-    for arrow in timeline.arrows:
-        is_launch = arrow.kind == "launch"
-        tail = tracks.launch(arrow) if is_launch else at[arrow.tail]
-        yield arrow.kind, tail, at[arrow.head]
-
-
-def _flow_events(
-    flows: Sequence[tuple[str, TraceEvent, TraceEvent]],
-) -> Iterator[TraceEvent]:
+def _flow_events(flows: Iterable[Flow]) -> Iterator[TraceEvent]:
     """Yield begin and end of each flow; it begins at the earlier slice."""
     for number, (kind, *slices) in enumerate(flows, start=1):
         first, second = sorted(slices, key=lambda each: each["ts"])

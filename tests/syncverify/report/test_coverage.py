@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from syncverify.judge.ordering.held_memory import HeldMemory
-from syncverify.report.coverage import CoverageSummary
-from syncverify.report.explored import explored_lines
+from syncverify.report.coverage import CoverageSummary, explored_lines
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.schedule import COMPLETE, RANDOM, ScheduleCoverage

@@ -6,10 +6,12 @@ import pytest
 
 from syncverify.judge.evidence import Disagreement, Event
 from syncverify.judge.violation import Violation
-from syncverify.report import annotations
-from syncverify.report.annotations import annotation_of_job
-from syncverify.report.checkout import checkout
-from syncverify.report.github import workflow_command
+from syncverify.report.annotations import (
+    annotation_of_job,
+    workflow_command,
+    workflow_commands,
+)
+from syncverify.report.guilty_line import checkout
 from syncverify.trace.source_lines import SourceLine
 
 
@@ -62,7 +64,7 @@ def of_job(path: str) -> str:
     event = Event(f"rank 0: all_reduce at {line}")
     evidence = Disagreement(named=(line,), events=(event,))
     violation = Violation("p", "c", "they disagree", evidence=evidence)
-    (line_of_job,) = annotations.workflow_commands([annotation_of_job(violation)])
+    (line_of_job,) = workflow_commands([annotation_of_job(violation)])
     return line_of_job
 
 

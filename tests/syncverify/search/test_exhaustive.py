@@ -8,7 +8,7 @@ import pytest
 
 from syncverify import verify
 from syncverify.command.verification.verify import CoverageGap, PropertyViolation
-from syncverify.report.bound import Bound
+from syncverify.report.coverage import Bound
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.scenario.schedule import COMPLETE, RANDOM, SAME, ScheduleCoverage

@@ -12,7 +12,7 @@ from syncverify.command.verification.reported_search import (
 from syncverify.command.verification.verify import PropertyViolation
 from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend
-from syncverify.report.observed_table import in_one_line
+from syncverify.report.observed import in_one_line
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.search.found_violation import FoundViolation

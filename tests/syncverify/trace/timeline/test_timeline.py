@@ -18,8 +18,7 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import Origin, SourceLine
-from syncverify.trace.timeline.layout import timeline_of
-from syncverify.trace.timeline.timeline import Arrow, LanePoint
+from syncverify.trace.timeline.timeline import Arrow, LanePoint, timeline_of
 from syncverify.trace.timeline.trace_events import trace_events
 from tests.syncverify.judge.properties.handmade_traces import launch
 

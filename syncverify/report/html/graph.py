@@ -1,0 +1,350 @@
+"""The autograd graph of a micro-batch: nodes with their streams, order and hooks, and what a violation is about.
+
+Where nothing watched the engine, the graph is that of plain local tensors, of which no node ran.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from syncverify.judge.properties.accumulation import (
+    accumulation_is_local_until_reduced,
+)
+from syncverify.playing.program.graphs import cpp
+from syncverify.playing.program.model import build_model
+from syncverify.report.html.moment import launches_of_events, short_name
+from syncverify.scenario import step_plan
+from syncverify.scenario.scenario import Scenario
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.replayed import Replayed, race_of
+from syncverify.trace.engine_log import (
+    EnginePass,
+    EngineStep,
+    GraphNode,
+    graph_nodes,
+    reachable,
+)
+from syncverify.trace.records import (
+    Access,
+    CollectiveLaunch,
+    CollectiveWait,
+    HostWait,
+    Mark,
+    Moment,
+    StorageFreed,
+    StreamCreated,
+    StreamWait,
+    TraceRecord,
+)
+from syncverify.trace.run import RankRun
+from syncverify.trace.source_lines import NoLine
+
+_MOST_NODES: Final = 300
+_MOST_LINES: Final = 6
+_MOST_EDGES: Final = 8
+_EARLY: Final = accumulation_is_local_until_reduced.__name__
+
+
+def graph_values(entry: FoundViolation, replayed: Replayed) -> dict[str, Any] | None:
+    """Return the graph of the micro-batch that a violation names, or of the last one."""
+    scenario = entry.scenario
+    race = race_of(replayed)
+    rank = race[0][0] if race else next(iter(entry.violation.ranks), None)
+    rank = _within(rank, scenario.mesh.num_ranks) or 0
+    of_rank = replayed.judgement.run.ranks[rank]
+    owners = _owners(of_rank)
+    named = _run_micro_batch(replayed, rank, owners) or _named_micro_batch(entry)
+    if named is None:
+        return None
+    wanted = Moment("backward", *named)
+    watched = [each for each in of_rank.engine if each.moment == wanted]
+    passes = watched or [_unwatched_pass(scenario, rank, wanted)]
+    graph = _DrawnGraph(of_rank, passes, owners)
+    if watched:
+        _mark_guilty(graph, replayed, rank)
+    where = {"rank": rank, "step": named[0], "micro_batch": named[1]}
+    return {**where, **graph.values()}
+
+
+def _within(number: object, count: int) -> int | None:
+    """Return a number from 0 that is less than a count; None for anything else."""
+    return number if isinstance(number, int) and 0 <= number < count else None
+
+
+def _named_micro_batch(entry: FoundViolation) -> tuple[int, int] | None:
+    """Return step and micro-batch that a violation names; the last one if it names none."""
+    scenario, evidence = entry.scenario, entry.violation.evidence
+    step = _within(evidence.step, scenario.num_steps) or 0
+    count = step_plan.num_micro_batches(scenario, step)
+    if not count:
+        return None
+    micro_batch = _within(evidence.micro_batch, count)
+    return step, count - 1 if micro_batch is None else micro_batch
+
+
+_Owners = Sequence[tuple[EnginePass, EngineStep] | None]
+
+
+def _run_micro_batch(
+    replayed: Replayed, rank: int, owners: _Owners
+) -> tuple[int, int] | None:
+    """Return step and micro-batch of the backward that a violation is about, if it is one."""
+    race = race_of(replayed) or ()
+    of_race = [index for of, index in reversed(race) if of == rank]
+    for owner in (owners[each] for each in (*of_race, *_launches(replayed, rank))):
+        if owner is not None and owner[0].moment.micro_batch is not None:
+            return owner[0].moment.step, owner[0].moment.micro_batch
+    return None
+
+
+def _owners(of_rank: RankRun) -> _Owners:
+    """Return the pass and the innermost node or hook that was running at each record."""
+    found: list[tuple[EnginePass, EngineStep] | None] = [None] * len(of_rank.trace)
+    for each in of_rank.engine:  # a pass within another one comes later
+        for step in each.steps:
+            found[step.start : step.end] = [(each, step)] * (step.end - step.start)
+    return found
+
+
+def _unwatched_pass(scenario: Scenario, rank: int, moment: Moment) -> EnginePass:
+    """Return the pass behind a micro-batch's loss of plain tensors of local shapes."""
+    cpp.prepare(spec.use for spec in scenario.parameters)
+    model = build_model(scenario, rank=rank, device=torch.device("cpu"), meshes=None)
+    loss = model.loss(step=moment.step, micro_batch=moment.micro_batch or 0)
+    nodes = reachable([loss.grad_fn], most=_MOST_NODES)
+    numbers = {node: number for number, node in enumerate(nodes)}
+    return EnginePass(moment, 0, graph_nodes(numbers, model.parameters), ())
+
+
+class GraphPoint(NamedTuple):
+    """A node of the drawing, or one of its hooks, by their positions."""
+
+    node: int
+    hook: int | None = None
+
+
+class _DrawnGraph:
+    """The graph of some passes of a rank's engine, as plain values."""
+
+    def __init__(
+        self, of_rank: RankRun, passes: Sequence[EnginePass], owners: _Owners
+    ) -> None:
+        self.of_rank = of_rank
+        self.nodes = list[dict[str, Any]]()
+        self.edges = list[tuple[int, int]]()  # positions in `nodes`
+        self.missing = list[dict[str, Any]]()  # orders that are missing, or mistaken
+        self.ends = dict[int, GraphPoint]()  # by order of the step
+        self._owners = owners
+        numbered = [
+            (each.first + at, node, each)
+            for each in passes
+            for at, node in enumerate(each.nodes)
+        ][:_MOST_NODES]
+        self._places = {number: at for at, (number, _, _) in enumerate(numbered)}
+        for number, node, of_pass in numbered:
+            self._add_node(number, node, of_pass)
+        self._add_steps(step for each in passes for step in each.steps)
+
+    def _add_node(self, number: int, node: GraphNode, of_pass: EnginePass) -> None:
+        is_parameter = node.name == "AccumulateGrad"
+        name = (node.parameter or "a tensor") if is_parameter else node.name
+        self.nodes.append(_node("parameter" if is_parameter else "function", name))
+        places, place = self._places, self._places[number]
+        self.edges += [(place, places[e]) for e in node.following if e in places]
+        if number == of_pass.first and of_pass.within in places:
+            self.edges.append((places[of_pass.within], place))
+
+    def _add_steps(self, steps: Iterable[EngineStep]) -> None:
+        """Add the order, the stream, the hooks, and what each of them queued."""
+        order = itertools.count(1)
+        for step in sorted(steps, key=lambda step: step.order):
+            lines = _joined(self._made_by(step))
+            if step.node is None:
+                end = self.add_later(f"final callback {step.source}", lines)
+                self.ends[step.order] = end
+            elif step.node in self._places:
+                place = self._places[step.node]
+                node, hook = self.nodes[place], None
+                if step.hook is None:
+                    node |= {"order": next(order), "stream": step.stream}
+                    node["lines"] = lines
+                else:
+                    hook = len(node["hooks"])
+                    node["hooks"].append(_hook(step, lines))
+                self.ends[step.order] = GraphPoint(place, hook)
+
+    def _made_by(self, step: EngineStep) -> Iterator[str]:
+        """Yield what a step queued itself, outside of the steps within it."""
+        for index in range(step.start, step.end):
+            owner = self._owners[index]
+            if owner is not None and owner[1] is step:
+                yield _words(self.of_rank.trace[index])
+
+    def end_of(self, index: int) -> GraphPoint:
+        """Return the node or hook that made a record; a new node if none is drawn."""
+        owner = self._owners[index]
+        if owner is not None and owner[1].order in self.ends:
+            return self.ends[owner[1].order]
+        record = self.of_rank.trace[index]
+        return self.add_later(str(record.moment), _joined([_words(record)]))
+
+    def add_later(self, name: str, lines: list[str]) -> GraphPoint:
+        """Add a node for an event outside of the passes, or find it."""
+        node = _node("later", name) | {"lines": lines}
+        if node not in self.nodes:
+            self.nodes.append(node)
+        return GraphPoint(self.nodes.index(node))
+
+    def mark(self, end: GraphPoint) -> None:
+        """Mark a node, or its hook, as one that the violation is about."""
+        node = self.nodes[end.node]
+        (node if end.hook is None else node["hooks"][end.hook])["guilty"] = True
+
+    def add_missing(self, tail: GraphPoint, head: GraphPoint, label: str) -> None:
+        """Add an edge between two nodes or hooks that the violation is about."""
+        self.mark(tail)
+        self.mark(head)
+        self.missing.append({"tail": [*tail], "head": [*head], "label": label})
+
+    def values(self) -> dict[str, Any]:
+        """Return the plain values; nodes outside of the passes are below all others."""
+        own = [node for node in self.nodes if node["kind"] != "later"]
+        deep = _depths(len(own), self.edges)
+        deep += [max(deep, default=0) + 1] * (len(self.nodes) - len(own))
+        ran = [node for node in self.nodes if node["order"] is not None]
+        return {
+            "nodes": [
+                {**node, "depth": depth}
+                for node, depth in zip(self.nodes, deep, strict=True)
+            ],
+            "edges": [[*edge] for edge in self.edges],
+            "missing": self.missing,
+            "streams": [*dict.fromkeys(node["stream"] for node in ran)],
+            "cut": len(own) == _MOST_NODES,
+            "ran": sorted(ran, key=lambda node: node["order"]),
+        }
+
+
+def _node(kind: str, name: str) -> dict[str, Any]:
+    """Return the values of a node that did not run."""
+    ran: dict[str, Any] = {"order": None, "stream": "", "lines": [], "hooks": []}
+    return {"kind": kind, "name": name, **ran, "guilty": False}
+
+
+def _hook(step: EngineStep, lines: list[str]) -> dict[str, Any]:
+    name = step.source.function if step.source else ""
+    source = str(step.source or "")
+    title = f"{step.hook} {name}"
+    return {"title": title, "source": source, "lines": lines, "guilty": False}
+
+
+def _depths(count: int, edges: list[tuple[int, int]]) -> list[int]:
+    """Return the longest way from the first node to each; the graph has no circle."""
+    depths = [0] * count
+    changed = True
+    while changed:
+        changed = False
+        for tail, head in edges:
+            if depths[head] <= depths[tail]:
+                depths[head] = depths[tail] + 1
+                changed = True
+    return depths
+
+
+def _joined(words: Iterable[str]) -> list[str]:
+    """Join equal neighbours, leave out empty ones, and end a long list with the number of the rest."""
+    lines = []
+    for text, same in itertools.groupby(filter(None, words)):
+        count = len(list(same))
+        lines.append(f"{text}, {count} times" if count > 1 else text)
+    if len(lines) > _MOST_LINES:
+        rest = len(lines) - _MOST_LINES + 1
+        lines[_MOST_LINES - 1 :] = [f"and {rest} more"]
+    return lines
+
+
+def _words(record: TraceRecord) -> str:
+    """Return what a record did, and on which stream; "" for what the engine did itself."""
+    match record:
+        case CollectiveLaunch(operation=operation, dtype=dtype):
+            reduce_op = f" {record.reduce_op}" if record.reduce_op else ""
+            of = f" of {record.numel} x {dtype}" if dtype else ""
+            stream = record.communication_stream
+            return f"launches {operation}{reduce_op}{of} on {stream}"
+        case Access(source=source) if source == NoLine.AUTOGRAD:
+            return ""
+        case Access():
+            by = " by the training program" if record.source == NoLine.OPTIMIZER else ""
+            return f"{short_name(record.operator)}{by} on {record.stream}"
+        case CollectiveWait():
+            return f"{record.stream} waits for a collective"
+        case StreamWait():
+            return f"{record.stream} waits for an event"
+        case Mark():
+            return f"records an event of {record.stream}"
+        case HostWait():
+            return "the host waits for an event"
+        case StorageFreed():
+            return f"gives storage {record.storage} back to {record.stream}"
+        case StreamCreated():
+            return f"makes {record.stream}"
+    return ""
+
+
+def _mark_guilty(graph: _DrawnGraph, replayed: Replayed, rank: int) -> None:
+    """Mark what a violation is about.
+
+    A race is an edge between its two records; a reduction that came too early, an edge to each
+    accumulation after it. Any other violation marks the nodes of its parameters.
+    """
+    race = race_of(replayed)
+    if race is not None and race[0][0] == rank:
+        first, second = (graph.end_of(index) for _, index in race)
+        graph.add_missing(first, second, "nothing orders these")
+        return
+    for index in _launches(replayed, rank):
+        later = [*itertools.islice(_later(graph, replayed, index), _MOST_EDGES)]
+        for end in later:
+            tail = graph.end_of(index)
+            graph.add_missing(tail, end, "accumulated after the launch")
+        if later:
+            return
+    # By parameter, the last node that accumulates its gradient.
+    last = {
+        node["name"]: place
+        for place, node in enumerate(graph.nodes)
+        if node["kind"] == "parameter"
+    }
+    for name in replayed.violation.parameters:
+        if name in last:
+            graph.mark(GraphPoint(last[name]))
+
+
+def _launches(replayed: Replayed, rank: int) -> list[int]:
+    """Return the positions in the trace of a rank of the launches that a violation names."""
+    launches = launches_of_events(replayed.violation, replayed.judgement.run)
+    return [index for of, index in launches if of == rank]
+
+
+def _later(graph: _DrawnGraph, replayed: Replayed, index: int) -> Iterator[GraphPoint]:
+    """Yield the accumulations that came after a launch of the same gradients, in its step."""
+    launch = graph.of_rank.trace[index]
+    assert isinstance(launch, CollectiveLaunch)
+    names = launch.parameters
+    if not names and replayed.violation.property == _EARLY:
+        names = replayed.violation.parameters
+    for of_pass in graph.of_rank.engine:
+        if of_pass.moment.step != launch.moment.step:
+            continue
+        for step in of_pass.steps:
+            if step.hook is not None or step.node is None or step.start <= index:
+                continue
+            name = of_pass.nodes[step.node - of_pass.first].parameter
+            if name and name in names:
+                lines = [f"accumulates the gradient of {name}"]
+                known = graph.ends.get(step.order)
+                yield known or graph.add_later(f"{of_pass.moment}", lines)
