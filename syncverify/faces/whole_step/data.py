@@ -38,14 +38,10 @@ class UnequalTokens:
 
 @dataclass(frozen=True, slots=True)
 class EmptyPart:
-    """The last micro-batch of the last rank is padding: its weights are 0.
-
-    Attributes:
-        num_parts: Number of micro-batches of all ranks.
-    """
+    """The last micro-batch of the last rank is padding: its weights are 0."""
 
     key: str
-    num_parts: int
+    num_parts: int  # number of micro-batches of all ranks
     word: str = PADDING
 
     def changed(self, batch: Any) -> Any:
@@ -62,16 +58,12 @@ class NotFinite:
     """The last element of a gradient is infinity or NaN in the first step, before it is unscaled.
 
     Where the parameter is split, one rank has the element, and all ranks have to skip the step.
-
-    Attributes:
-        name: Name of the parameter.
-        value: Infinity, or NaN.
-        is_local: Whether the scaled loss is infinity instead, on the ranks that have the last part
-            of the batch. Other ranks have finite gradients until these are reduced.
     """
 
     name: str
     value: float
+    # Whether the scaled loss is infinity instead, on the ranks that have the last part of the
+    # batch. Other ranks have finite gradients until these are reduced.
     is_local: bool = False
 
     @property
@@ -92,13 +84,10 @@ _APART: Final = 0.6180339887498949
 
 @dataclass(frozen=True, slots=True)
 class AllOnes:
-    """Each element of each gradient is one number, so norms are known in closed form.
-
-    Attributes:
-        are_distinct: Whether each parameter has another number, up to twice as large.
-    """
+    """Each element of each gradient is one number, so norms are known in closed form."""
 
     size: float
+    # Whether each parameter has another number, up to twice as large.
     are_distinct: bool = False
     word: str = ALL_ONES
 
@@ -122,7 +111,7 @@ def variations(
     """Return the variations that a training can be played with.
 
     Args:
-        training: Model, data, loss and parallelism that the user describes.
+        training: The training.
         num_parts: Number of micro-batches of all ranks.
         names: The parameters that have a gradient.
         scales: Whether a scaler multiplies the loss.

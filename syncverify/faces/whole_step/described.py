@@ -43,19 +43,13 @@ _LIKENESS: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A training with its layouts.
-
-    Attributes:
-        layouts: Its layouts.
-        numbers: Its numbers of micro-batches.
-        device: Device that torch names to it.
-        data: Words of the data to play beside the batch as it is; none for all.
-    """
+    """A training with its layouts."""
 
     training: Training
     layouts: tuple[Layout, ...]
     numbers: tuple[int, ...] = (1,)
     device: Device = "cuda"
+    # Words of the data to play beside the batch as it is; none for all.
     data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

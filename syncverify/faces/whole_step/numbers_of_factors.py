@@ -22,9 +22,8 @@ from syncverify.faces.whole_step.outcome import LayoutPlay
 from syncverify.faces.whole_step.playing import reference_of
 from syncverify.faces.whole_step.shrinking import Smaller
 from syncverify.faces.whole_step.training import Training
-from syncverify.judge.whole_step.causes import Scaled
+from syncverify.judge.whole_step.causes import Scaled, WrongQuantity
 from syncverify.judge.whole_step.factors import RELATIVE
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 
 _PARTS: Final = "micro-batches"
@@ -37,14 +36,9 @@ _Number = frozenset[str] | str
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A factor in one training.
+    """A factor in one training."""
 
-    Attributes:
-        factor: The factor; 1 where all values are right.
-        numbers: The numbers of the training.
-    """
-
-    factor: float
+    factor: float  # the factor; 1 where all values are right
     numbers: Mapping[_Number, float]
 
     def names(self, number: _Number) -> bool:
@@ -63,15 +57,7 @@ def with_its_number(
 ) -> WrongQuantity:
     """Return a mistake with the numbers that its factor is in all trainings; see the note above.
 
-    Args:
-        training: The training in which it was found.
-        played: Its play.
-        finding: The mistake there.
-        best: The smallest training that shows it.
-        device: Device that torch names to the program.
-
-    Returns:
-        The mistake of the smallest training. One of another kind is as it was.
+    It was found in the play of the training, and made smaller. A mistake of another kind stays as it was.
     """
     cause = best.finding.cause
     if not isinstance(cause, Scaled) or cause.is_scale:

@@ -10,20 +10,19 @@ import torch
 from syncverify.errors import UsageError
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.closed_form import closed_form
-from syncverify.faces.whole_step.comparing import compare
+from syncverify.faces.whole_step.comparing import compare, outvoting
 from syncverify.faces.whole_step.data import NotFinite, variations
 from syncverify.faces.whole_step.data_words import ALL_ONES
 from syncverify.faces.whole_step.described import Described, layouts_of, numbers_of
 from syncverify.faces.whole_step.numbers_of_factors import with_its_number
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
-from syncverify.faces.whole_step.outvoted import outvoting
 from syncverify.faces.whole_step.places import places_of
 from syncverify.faces.whole_step.playing import (
     check,
     one_thread_of_torch,
+    play_on,
     reference_of,
 )
-from syncverify.faces.whole_step.repeating import check_same_again
 from syncverify.faces.whole_step.resuming import resumed_plays
 from syncverify.faces.whole_step.shrinking import shrunk
 from syncverify.faces.whole_step.training import (
@@ -33,11 +32,11 @@ from syncverify.faces.whole_step.training import (
     Training,
     adamw,
 )
+from syncverify.faces.whole_step.value_checks import check_same_again
 from syncverify.judge.properties.unwritten import memory_is_written_before_it_is_read
 from syncverify.judge.traced import launches_of
-from syncverify.judge.whole_step.causes import Scaled
+from syncverify.judge.whole_step.causes import Scaled, WrongQuantity
 from syncverify.judge.whole_step.differences import OneRank
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout, Own
 from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.trace.source_lines import SourceLine
@@ -141,9 +140,7 @@ def parity(
 def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     """Compare each layout with one rank, and yield the report after each.
 
-    Args:
-        described: The training and its layouts.
-        path: Its file or module; "" where it has none.
+    The path is that of the file or module; "" where there is none.
 
     Raises:
         UsageError: The training cannot be played.
@@ -186,16 +183,11 @@ def _comparisons(described: Described, path: str) -> Iterator[Parity]:
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """The values with which layouts are compared.
-
-    Attributes:
-        described: The training and its layouts.
-        values: The values.
-        why_not_alone: Why these are not the values of an own step on one rank; "" otherwise.
-    """
+    """The values with which layouts are compared."""
 
     described: Described
     values: OneRank
+    # Why these are not the values of an own step on one rank; "" otherwise.
     why_not_alone: str = ""
 
 
@@ -216,10 +208,7 @@ def _own_step(described: Described, path: str) -> Iterator[Parity]:
 
 
 def _own_reference(described: Described) -> _Reference:
-    """Make the own step on one rank, or on the first layout where it needs several ranks.
-
-    Returns:
-        Its values.
+    """Return the own step on one rank, or on the first layout where it needs several ranks.
 
     Raises:
         UsageError: It ends on neither, or there is nothing to compare then.
@@ -247,12 +236,8 @@ def _reference_on(layout: Layout, described: Described) -> _Reference:
 
 def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
     """Compare each layout, and yield the report after each."""
-    described, plays, mistakes = (
-        reference.described,
-        list[LayoutPlay](),
-        list[FoundMistake](),
-    )
-    device = described.device
+    described, device = reference.described, reference.described.device
+    plays, mistakes = list[LayoutPlay](), list[FoundMistake]()
     for number in described.numbers:
         setup = replace(described.training, num_micro_batches=number)
         for layout in _layouts(reference, number):
@@ -383,11 +368,13 @@ def _note(
         if is_known or _is_of_no_scaled_loss(mistakes, played):
             continue
         best = shrunk(setup, played, finding, device)
-        check_same_again(best.training, best.played, device)
+        layout, first = best.played.layout, best.played.simulation
+        again = play_on(best.training, layout, device, finds_races=False)
+        check_same_again(layout, first.results, again.results)
         named = with_its_number(setup, played, finding, best, device)
         found = FoundMistake(
             finding=named,
-            layout=best.played.layout,
+            layout=layout,
             num_micro_batches=best.training.num_micro_batches,
             sizes=tuple(best.training.sizes.items()),
             num_rows=best.training.num_rows,

@@ -20,8 +20,8 @@ from syncverify.judge.whole_step.causes import (
     RanksDiffer,
     ReducedOver,
     StepMistake,
+    WrongQuantity,
 )
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 
 _MAX_PLAYS: Final = 12

@@ -54,21 +54,6 @@ class StepWatch:
         optimizers: Optimizers of the training, also those of no class of torch.
         copies: Parameter of the model of which a tensor of an optimizer is a copy, as earlier steps
             showed.
-
-    Attributes:
-        before_clip: Gradients before the first clipping, by parameter.
-        begun: Gradients of the model when an optimizer with tensors of its own begins its step.
-        read: Gradients as the optimizer reads them, by parameter.
-        norm: The norm of the last clipping; None if torch's clipping was not called.
-        max_norms: The largest norms that the calls of torch's clipping were given.
-        used: Parameters that no optimizer has, as the first backward sees them; no DTensors.
-        has_one_norm: Whether all calls of torch's clipping were given one norm.
-        optimizers: The optimizers that stepped, one entry a step.
-        options: Options with which they update each parameter.
-        updated: Parameters as the last step of an optimizer left them; no DTensors.
-        copies: Parameter of the model of which a tensor of an optimizer is a copy.
-        is_read_elsewhere: Parameters that optimizers with tensors of their own may update from
-            a tensor that is not their gradient.
     """
 
     def __init__(
@@ -77,19 +62,26 @@ class StepWatch:
         optimizers: Sequence[Any],
         copies: dict[torch.Tensor, nn.Parameter],
     ) -> None:
+        # Gradients before the first clipping, by parameter.
         self.before_clip = dict[nn.Parameter, torch.Tensor]()
+        # Gradients of the model when an optimizer with tensors of its own begins its step.
         self.begun = dict[nn.Parameter, torch.Tensor]()
+        # Gradients as the optimizer reads them.
         self.read = dict[torch.Tensor, torch.Tensor]()
+        # The norm of the last clipping, and whether all calls were given that one.
         self.norm: torch.Tensor | None = None
-        self.max_norms = set[float]()
-        self.backwards = dict[SourceLine, None]()
-        self.used = dict[nn.Parameter, torch.Tensor]()
         self.has_one_norm = True
-        self.optimizers = list[Any]()
+        self.max_norms = set[float]()  # that the calls of torch's clipping were given
+        self.backwards = dict[SourceLine, None]()
+        # Parameters that no optimizer has, as the first backward sees them; no DTensors.
+        self.used = dict[nn.Parameter, torch.Tensor]()
+        self.optimizers = list[Any]()  # that stepped, one entry a step
         self.options = dict[torch.Tensor, dict[str, object]]()
-        self.draws = False
+        # Parameters as the last step of an optimizer left them; no DTensors.
         self.updated = dict[torch.Tensor, torch.Tensor]()
         self.copies = copies
+        # Parameters that optimizers with tensors of their own may update from a tensor that is not
+        # their gradient.
         self.is_read_elsewhere = dict[torch.Tensor, None]()
         self._parameters = dict.fromkeys(parameters)
         held = {each for optimizer in optimizers for each in parameters_of(optimizer)}
