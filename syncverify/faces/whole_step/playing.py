@@ -26,7 +26,7 @@ from syncverify.faces.whole_step.input_checks import (
 from syncverify.faces.whole_step.steps import optimizer_steps, plain_gradients, train
 from syncverify.faces.whole_step.training import Beside, Training
 from syncverify.faces.whole_step.value_checks import check_draws
-from syncverify.faces.whole_step.watching import watched_clipping
+from syncverify.faces.whole_step.watching import watched_steps
 from syncverify.judge.evidence import Ended
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout
@@ -52,7 +52,7 @@ def watched() -> Iterator[None]:
     level = _ADVICE.level
     _ADVICE.setLevel(logging.ERROR)
     try:
-        with watched_clipping():
+        with watched_steps():
             yield
     finally:
         _ADVICE.setLevel(level)

@@ -114,14 +114,9 @@ class StepWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the steps of this thread within a block."""
+        """Watch the steps of this thread within a block of `watched_steps`."""
         _rank.watch = self
         with ExitStack() as stack:
-            for hook in (
-                register_optimizer_step_pre_hook(_sees_step),
-                register_optimizer_step_post_hook(_sees_end),
-            ):
-                stack.callback(hook.remove)
             for each in self._others:
                 stack.enter_context(patch.object(each, "step", self._seen(each)))
             try:
@@ -321,11 +316,11 @@ def watch_bases(optimizer: Any) -> None:
 
 
 @contextmanager
-def watched_clipping() -> Iterator[None]:
-    """Let the watch of each thread see torch's clipping and calls of backward within a block."""
-    original = clip_grad._clip_grads_with_norm_
+def watched_steps() -> Iterator[None]:
+    """Let the watch of each thread see steps, torch's clipping and calls of backward within a block."""
+    clip, make_gradients = clip_grad._clip_grads_with_norm_, torch.autograd.backward
 
-    def seen(
+    def clips(
         parameters: Any,
         max_norm: float,
         total_norm: torch.Tensor,
@@ -334,27 +329,34 @@ def watched_clipping() -> Iterator[None]:
     ) -> None:
         is_one = isinstance(parameters, torch.Tensor)
         listed = [parameters] if is_one else [*parameters]
-        if (watch := getattr(_rank, "watch", None)) is not None:
+        if (watch := _watch()) is not None:
             watch.sees_clip(listed, total_norm, max_norm)
-        original(listed, max_norm, total_norm, *rest, **more)
-
-    make_gradients = torch.autograd.backward
+        clip(listed, max_norm, total_norm, *rest, **more)
 
     def backward(*args: Any, **more: Any) -> None:
-        if (watch := getattr(_rank, "watch", None)) is not None:
+        if (watch := _watch()) is not None:
             watch.sees_backward(calling_line())
         make_gradients(*args, **more)
 
-    with (
-        patch.object(clip_grad, "_clip_grads_with_norm_", seen),
-        patch.object(nn.utils, "clip_grads_with_norm_", seen),
-        patch.object(torch.autograd, "backward", backward),
-    ):
+    with ExitStack() as stack:
+        stack.callback(register_optimizer_step_pre_hook(_sees_step).remove)
+        stack.callback(register_optimizer_step_post_hook(_sees_end).remove)
+        for owner, name, seen in (
+            (clip_grad, "_clip_grads_with_norm_", clips),
+            (nn.utils, "clip_grads_with_norm_", clips),
+            (torch.autograd, "backward", backward),
+        ):
+            stack.enter_context(patch.object(owner, name, seen))
         yield
 
 
+def _watch() -> StepWatch | None:
+    """Return the watch of this thread."""
+    return getattr(_rank, "watch", None)
+
+
 def _sees_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-    if (watch := getattr(_rank, "watch", None)) is None:
+    if (watch := _watch()) is None:
         return None
     watch.sees_step(optimizer)
     own, *rest = args
@@ -377,5 +379,5 @@ def _seen_closure(watch: StepWatch, optimizer: Optimizer, argument: Any) -> Any:
 
 
 def _sees_end(optimizer: Optimizer, *_: object) -> None:
-    if (watch := getattr(_rank, "watch", None)) is not None:
+    if (watch := _watch()) is not None:
         watch.sees_end(optimizer)
