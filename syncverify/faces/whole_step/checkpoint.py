@@ -42,14 +42,14 @@ def num_before(training: Training) -> int:
 
 
 def train_and_save(
-    training: Training, layout: Layout, device: str, path: str
+    training: Training, layout: Layout, path: str
 ) -> torch.Tensor | None:
     """Make the first steps on this rank, and save them.
 
     Returns:
         The state of torch's generator; None if the steps draw nothing from it.
     """
-    wired = wired_on(training, layout, device)
+    wired = wired_on(training, layout)
     trained(wired, range(num_before(training)))
     # Each step starts from this seed.
     unused = torch.Generator().manual_seed(training.seed).get_state()
@@ -58,11 +58,9 @@ def train_and_save(
     return None if torch.equal(state, unused) else state
 
 
-def load_and_train(
-    training: Training, layout: Layout, device: str, path: str
-) -> LoadedValues:
+def load_and_train(training: Training, layout: Layout, path: str) -> LoadedValues:
     """Load a checkpoint on this rank, and make the steps after it."""
-    wired = wired_on(training, layout, device)
+    wired = wired_on(training, layout)
     fresh = _held_values(wired, 0)
     _call(training.load or load_distributed, wired, path)
     wired = wired.read_again()

@@ -20,7 +20,6 @@ from typing import Final
 
 import torch
 
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.data import AllOnes
 from syncverify.faces.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.faces.whole_step.playing import beside, play_on, ranks_of
@@ -127,15 +126,14 @@ def _constant_play(
     layout: Layout,
     numbers: AllOnes,
     reference: OneRank,
-    device: Device,
     num_steps: int = 1,
 ) -> ConstantPlay | None:
     """Make steps with gradients of one number each; None if a rank did not end."""
     setup = replace(training, variation=numbers, num_steps=num_steps)
-    simulation = play_on(setup, layout, device, finds_races=False)
+    simulation = play_on(setup, layout, finds_races=False)
     if (ranks := ranks_of(simulation, layout)) is None:
         return None
-    return ConstantPlay(setup, beside(setup, layout, ranks, reference, device))
+    return ConstantPlay(setup, beside(setup, layout, ranks, reference))
 
 
 # Gradients so small that no usual bound clips their norm, even times the scale of a loss.
@@ -148,7 +146,7 @@ _RELATIVE_OF_COEFFICIENTS: Final = 1e-5
 
 
 def closed_form(
-    base: LayoutPlay, training: Training, reference: OneRank, device: Device
+    base: LayoutPlay, training: Training, reference: OneRank
 ) -> LayoutPlay | None:
     """Make steps with gradients of all ones, and compare norm and clipping with the closed form.
 
@@ -164,10 +162,10 @@ def closed_form(
     # A second step shows gradients that are not cleared: with a loss they differ from one rank.
     steps = 2 if training.loss is None else 1
     clips = training.clip is not None or base.has_norm
-    small = _constant_play(training, base.layout, _SMALL, reference, device, steps)
+    small = _constant_play(training, base.layout, _SMALL, reference, steps)
     if small is None or not (elements := small.elements()):
         return untried if clips else None
-    case = _Case(small, elements, training, reference, device)
+    case = _Case(small, elements, training, reference)
     values = case.norm_values()
     wrong = [(each, case.norm_cause()) for each in values if each.wrong_ranks]
     clipped = list[ComparedValue]()
@@ -210,7 +208,6 @@ class _Case:
     elements: Mapping[str, float]
     training: Training
     reference: OneRank  # values of the training as it is
-    device: Device
 
     def norm_values(self) -> list[ComparedValue]:
         """Return the norm as a multiple of the largest element; no value if it is not seen."""
@@ -322,7 +319,7 @@ class _Case:
 
     def _play(self, numbers: AllOnes) -> ConstantPlay | None:
         layout, reference = self.small.play.layout, self.reference
-        return _constant_play(self.training, layout, numbers, reference, self.device)
+        return _constant_play(self.training, layout, numbers, reference)
 
 
 def _scalar(number: float) -> torch.Tensor:

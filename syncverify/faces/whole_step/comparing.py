@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import permutations
 
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.data import NotFinite
 from syncverify.faces.whole_step.outcome import (
     LayoutPlay,
@@ -47,7 +46,6 @@ def compare(
     training: Training,
     layout: Layout,
     reference: OneRank,
-    device: Device,
     *,
     finds_races: bool = True,
 ) -> LayoutPlay:
@@ -56,7 +54,7 @@ def compare(
     Raises:
         UsageError: There is nothing to compare, nothing trains, or the values cannot be judged.
     """
-    simulation = play_on(training, layout, device, finds_races=finds_races)
+    simulation = play_on(training, layout, finds_races=finds_races)
     played = LayoutPlay(
         layout,
         training.num_micro_batches,
@@ -74,8 +72,8 @@ def compare(
     check_batches(training, layout, ranks, reference.values)
     if not _is_tried(training, ranks):
         return replace(played, is_tried=False)
-    values, reference = _compared(training, layout, ranks, reference, device)
-    play = beside(training, layout, ranks, reference, device)
+    values, reference = _compared(training, layout, ranks, reference)
+    play = beside(training, layout, ranks, reference)
     apart = [each for each in values if training.loss is None and is_apart(each)]
     values = _without(values, apart)
     ignored = [*unread(values, ranks), *left_steps(values)]
@@ -137,7 +135,6 @@ def _compared(
     layout: Layout,
     ranks: Sequence[RankValues],
     reference: OneRank,
-    device: Device,
 ) -> tuple[list[ComparedValue], OneRank]:
     """Return values, compared with the tolerances of float64 or of lower dtypes, and their reference.
 
@@ -154,7 +151,7 @@ def _compared(
         values = by(reference)
         if roundings is None or not any(each.wrong_ranks for each in values):
             return values, reference
-    lower = reference_in_lower_dtypes(training, layout, ranks, roundings, device)
+    lower = reference_in_lower_dtypes(training, layout, ranks, roundings)
     return by(lower), lower
 
 

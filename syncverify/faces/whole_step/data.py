@@ -25,7 +25,7 @@ Weights = torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class UnequalTokens:
+class UnequalTokens(Variation):
     """The first rows have few tokens that count, and the last rows have all."""
 
     key: str
@@ -37,7 +37,7 @@ class UnequalTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyPart:
+class EmptyPart(Variation):
     """The last micro-batch of the last rank is padding: its weights are 0."""
 
     key: str
@@ -54,7 +54,7 @@ class EmptyPart:
 
 
 @dataclass(frozen=True, slots=True)
-class NotFinite:
+class NotFinite(Variation):
     """The last element of a gradient is infinity or NaN in the first step, before it is unscaled.
 
     Where the parameter is split, one rank has the element, and all ranks have to skip the step.
@@ -73,27 +73,19 @@ class NotFinite:
             return LOCAL_OVERFLOW
         return NAN if math.isnan(self.value) else OVERFLOW
 
-    def changed(self, batch: Any) -> Any:
-        """Return the batch as it is."""
-        return batch
-
 
 # The fractional part of the golden ratio. Fractional parts of its multiples are far apart.
 _APART: Final = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
-class AllOnes:
+class AllOnes(Variation):
     """Each element of each gradient is one number, so norms are known in closed form."""
 
     size: float
     # Whether each parameter has another number, up to twice as large.
     are_distinct: bool = False
     word: str = ALL_ONES
-
-    def changed(self, batch: Any) -> Any:
-        """Return the batch as it is."""
-        return batch
 
     def element(self, index: int) -> float:
         """Return the element of the gradient of a parameter, by its index."""

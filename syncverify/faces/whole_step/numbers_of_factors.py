@@ -16,7 +16,6 @@ from itertools import chain, combinations
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.comparing import compare
 from syncverify.faces.whole_step.outcome import LayoutPlay
 from syncverify.faces.whole_step.playing import reference_of
@@ -53,7 +52,6 @@ def with_its_number(
     played: LayoutPlay,
     finding: WrongQuantity,
     best: Smaller,
-    device: Device,
 ) -> WrongQuantity:
     """Return a mistake with the numbers that its factor is in all trainings; see the note above.
 
@@ -71,7 +69,7 @@ def with_its_number(
         e for e in _different(training, played) if all(each.names(e) for each in seen)
     ]
     for changed in _changed(best, left):
-        if len(left) and (other := _played(*changed, best.finding, device)) is not None:
+        if len(left) and (other := _played(*changed, best.finding)) is not None:
             left = [each for each in left if other.names(each)]
     return replace(best.finding, cause=_with_numbers(cause, left))
 
@@ -133,13 +131,11 @@ def _changed(best: Smaller, left: list[_Number]) -> Iterator[tuple[Training, Lay
         yield replace(training, num_rows=rows // 2), layout
 
 
-def _played(
-    training: Training, layout: Layout, finding: WrongQuantity, device: Device
-) -> _Seen | None:
+def _played(training: Training, layout: Layout, finding: WrongQuantity) -> _Seen | None:
     """Return the factor in another training; None where it has none, or cannot be played."""
     try:
-        reference = reference_of(training, layout, device, noises=())
-        played = compare(training, layout, reference, device, finds_races=False)
+        reference = reference_of(training, layout, noises=())
+        played = compare(training, layout, reference, finds_races=False)
     except UsageError:  # such as a batch that cannot be divided
         return None
     if played.is_right:

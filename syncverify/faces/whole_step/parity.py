@@ -126,12 +126,13 @@ def parity(
         save=save,
         load=load,
         optimizer=optimizer,
+        device=device,
     )
     listed = layouts_of(layouts)
     if not listed:
         raise UsageError("expected at least one layout")
     *_, last = comparisons(
-        Described(training, tuple(listed), numbers_of(micro_batches), device)
+        Described(training, tuple(listed), numbers_of(micro_batches))
     )
     return last
 
@@ -172,11 +173,11 @@ def _refuse_without_communication(outcome: Parity) -> None:
 
 def _comparisons(described: Described, path: str) -> Iterator[Parity]:
     training = described.training
-    check(training, described.layouts, described.numbers, described.device)
+    check(training, described.layouts, described.numbers)
     if training.loss is None:
         yield from _own_step(described, path)
         return
-    reference = reference_of(training, described.layouts[0], described.device)
+    reference = reference_of(training, described.layouts[0])
     yield from _beside(_Reference(described, reference), path)
 
 
@@ -229,14 +230,13 @@ def _own_reference(described: Described) -> _Reference:
 def _reference_on(layout: Layout, described: Described) -> _Reference:
     beside = Beside(layout, min(described.numbers))
     training = replace(described.training, beside=beside)
-    values = reference_of(training, layout, described.device)
+    values = reference_of(training, layout)
     return _Reference(replace(described, training=training), values)
 
 
 def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
     """Compare each layout, and yield the report after each."""
-    described, device = reference.described, reference.described.device
-    training = described.training
+    described, training = reference.described, reference.described.training
     name = path or getattr(training.build, "__module__", "")
     so_far = Parity(
         name,
@@ -252,11 +252,11 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
         setup = replace(training, num_micro_batches=number)
         for layout in _layouts(reference, number):
             for varied, values in _varied(setup, layout, reference):
-                played = compare(varied, layout, values, device)
-                so_far = _with_play(so_far, varied, played, device)
+                played = compare(varied, layout, values)
+                so_far = _with_play(so_far, varied, played, shrinks=True)
                 yield so_far
             base = _base_of_closed_form(described, setup, layout, so_far.plays)
-            ones = base and closed_form(base, setup, reference.values, device)
+            ones = base and closed_form(base, setup, reference.values)
             if ones is not None:
                 so_far = _with_play(so_far, setup, ones)
                 yield so_far
@@ -267,7 +267,7 @@ def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
                 "a training with a pause is compared in float64 or float32 alone, and this one "
                 "rounds to a lower dtype: leave out `resume`, or the lower dtype"
             )
-        for played in resumed_plays(setup, described.layouts, reference.values, device):
+        for played in resumed_plays(setup, described.layouts, reference.values):
             so_far = _with_play(so_far, setup, played)
             yield so_far
 
@@ -325,36 +325,35 @@ def _varied(
         # One step shows the decision: in the second one there is no overflow.
         num_steps = 1 if isinstance(variation, NotFinite) else setup.num_steps
         varied = replace(setup, variation=variation, num_steps=num_steps)
-        yield varied, reference_of(varied, layout, described.device)
+        yield varied, reference_of(varied, layout)
 
 
 def _with_play(
-    so_far: Parity, setup: Training, played: LayoutPlay, shrink_on: Device | None = None
+    so_far: Parity, setup: Training, played: LayoutPlay, *, shrinks: bool = False
 ) -> Parity:
     """Return the report with one play more.
 
-    A new mistake is noted in the smallest training that shows it, if a device is given to play
-    that, or as it is.
+    A new mistake is noted in the smallest training that shows it, or as it is.
 
     Raises:
         UsageError: The smallest training differs when it is played again.
     """
     mistakes = [*so_far.mistakes]
-    is_chance = shrink_on is not None and _reads_unwritten_memory(played)
+    is_chance = shrinks and _reads_unwritten_memory(played)
     for finding in () if is_chance else played.findings:
         same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
         if (index := next(same, None)) is not None:
             known = mistakes[index]
             layouts = tuple(dict.fromkeys([*known.layouts, played.layout]))
             mistakes[index] = replace(known, layouts=layouts)
-        elif shrink_on is None:
+        elif not shrinks:
             mistakes.append(_found(Smaller(setup, played, finding), played.layout))
         elif not _is_of_no_scaled_loss(mistakes, played):
-            best = shrunk(setup, played, finding, shrink_on)
+            best = shrunk(setup, played, finding)
             layout, first = best.played.layout, best.played.simulation
-            again = play_on(best.training, layout, shrink_on, finds_races=False)
+            again = play_on(best.training, layout, finds_races=False)
             check_same_again(layout, first.results, again.results)
-            named = with_its_number(setup, played, finding, best, shrink_on)
+            named = with_its_number(setup, played, finding, best)
             mistakes.append(_found(replace(best, finding=named), played.layout))
     plays = (*so_far.plays, played)
     return replace(so_far, plays=plays, mistakes=tuple(mistakes))

@@ -77,18 +77,17 @@ def check(
     training: Training,
     layouts: Sequence[Layout],
     numbers: Sequence[int],
-    device: Device,
 ) -> None:
     """Check a training on one rank, and its model on all, before a step is played.
 
     Raises:
         UsageError: It cannot be played.
     """
-    _alone(lambda: check_training(training, layouts, numbers), device)
+    _alone(lambda: check_training(training, layouts, numbers), training.device)
     num_ranks = max(layout.num_ranks for layout in layouts)
     with watched():
         built = simulate_for_values(
-            lambda: digests_of(training.model()), num_ranks, device
+            lambda: digests_of(training.model()), num_ranks, training.device
         )
     # A build that ends on one rank alone is reported as the training of a layout.
     made = {rank: each for rank, each in enumerate(built.results) if each is not None}
@@ -98,7 +97,6 @@ def check(
 def play_on(
     training: Training,
     layout: Layout,
-    device: Device,
     noise: Noise | None = None,
     *,
     finds_races: bool = True,
@@ -110,14 +108,14 @@ def play_on(
     run = simulate if finds_races else simulate_for_values
 
     def program() -> RankValues:
-        return train(training, layout, device, noise)
+        return train(training, layout, noise)
 
     program.__module__, program.__qualname__ = "", f"training on {layout}"
     with watched(), warnings.catch_warnings():
         if isinstance(training.variation, NotFinite):
             # The data skip the step before a schedule.
             warnings.filterwarnings("ignore", message=_SCHEDULE_FIRST)
-        simulation = run(program, layout.num_ranks, device=device)
+        simulation = run(program, layout.num_ranks, device=training.device)
     if (ranks := ranks_of(simulation, layout)) is not None:
         fill([each.kept for each in ranks])
     return simulation
@@ -132,7 +130,6 @@ def ranks_of(simulation: Simulation, layout: Layout) -> list[RankValues] | None:
 def reference_of(
     training: Training,
     layout: Layout,
-    device: Device,
     noises: Sequence[Noise] = NOISES,
 ) -> OneRank:
     """Return a play of a training on one rank: plainly where it has a loss, or else its own step.
@@ -144,10 +141,10 @@ def reference_of(
         UsageError: It does not end, or depends on random numbers that its steps draw.
     """
     if training.loss is None:
-        return _own_reference(training, layout, device, noises)
+        return _own_reference(training, layout, noises)
     if training.dtype in _LOW:
-        return _in_float64(training, device)
-    return _reference(lambda *given: _plain(*given, device=device), training, noises)
+        return _in_float64(training)
+    return _reference(_plain, training, noises)
 
 
 def reference_in_lower_dtypes(
@@ -155,7 +152,6 @@ def reference_in_lower_dtypes(
     layout: Layout,
     ranks: Sequence[RankValues],
     roundings: Roundings,
-    device: Device,
 ) -> OneRank:
     """Return the values of one rank with the bounds of lower dtypes, as ranks of a mesh round to them.
 
@@ -164,9 +160,9 @@ def reference_in_lower_dtypes(
     """
     noises = pairs_of_noises(roundings)
     if training.loss is None:
-        own = _own_reference(training, layout, device, noises)
+        own = _own_reference(training, layout, noises)
         return replace(own, roundings=roundings)
-    found = _in_float64(training, device, noises, _skips(ranks))
+    found = _in_float64(training, noises, _skips(ranks))
     return replace(found, roundings=roundings)
 
 
@@ -187,14 +183,12 @@ def _plain(
     training: Training,
     noise: Noise | None,
     skips: frozenset[int] = frozenset(),
-    *,
-    device: Device,
 ) -> RankValues:
-    return _alone(lambda: train(training, None, noise=noise, skips=skips), device)
+    return _alone(lambda: train(training, None, noise, skips), training.device)
 
 
 def _own_reference(
-    training: Training, layout: Layout, device: Device, noises: Sequence[Noise]
+    training: Training, layout: Layout, noises: Sequence[Noise]
 ) -> OneRank:
     """Make the own step on the layout that others are compared with."""
     number = training.num_micro_batches
@@ -202,15 +196,13 @@ def _own_reference(
     setup = replace(training, num_micro_batches=beside.num_micro_batches)
 
     def play(training: Training, noise: Noise | None) -> RankValues:
-        return _own_values(training, beside.layout, device, noise)
+        return _own_values(training, beside.layout, noise)
 
     return _reference(play, setup, noises)
 
 
-def _own_values(
-    training: Training, layout: Layout, device: Device, noise: Noise | None
-) -> RankValues:
-    simulation = play_on(training, layout, device, noise, finds_races=False)
+def _own_values(training: Training, layout: Layout, noise: Noise | None) -> RankValues:
+    simulation = play_on(training, layout, noise, finds_races=False)
     if (ranks := ranks_of(simulation, layout)) is None:
         place = "one rank" if layout.num_ranks == 1 else str(layout)
         raise UsageError(f"the step on {place} does not end: {_why(simulation)}")
@@ -219,20 +211,19 @@ def _own_values(
     if layout.num_ranks == 1:
         return one
     indices = range(training.num_steps)
-    batches = _alone(lambda: tuple(map(training.whole_batch, indices)), device)
+    batches = _alone(lambda: tuple(map(training.whole_batch, indices)), training.device)
     return replace(one, batches=batches)
 
 
 def _in_float64(
     training: Training,
-    device: Device,
     noises: Sequence[Noise] = (),
     skips: frozenset[int] = frozenset(),
 ) -> OneRank:
     """Play a training in float64, from values in its dtype; in its dtype where it has to be."""
 
     def play(training: Training, noise: Noise | None) -> RankValues:
-        return _plain(training, noise, skips, device=device)
+        return _plain(training, noise, skips)
 
     computed_in: torch.dtype | None = torch.float64
     try:
@@ -324,14 +315,13 @@ def beside(
     layout: Layout,
     ranks: Sequence[RankValues],
     reference: OneRank,
-    device: Device,
 ) -> MeshPlay:
     """Return values of a training on a mesh, beside those of one rank."""
     plain = replace(training, computed_in=reference.computed_in)
     step, schedule = training.step, training.schedule
 
     def gradients_of(*given: Any) -> Any:
-        return _alone(lambda: plain_gradients(plain, *given), device)
+        return _alone(lambda: plain_gradients(plain, *given), training.device)
 
     return MeshPlay(
         layout,
@@ -345,7 +335,9 @@ def beside(
             schedule is None or step is None or takes(step, "schedule")
         ),
         gradients_of=gradients_of,
-        optimized=lambda e: _alone(lambda: optimizer_steps(training, e), device),
+        optimized=lambda e: _alone(
+            lambda: optimizer_steps(training, e), training.device
+        ),
     )
 
 

@@ -15,7 +15,6 @@ from typing import Final
 import torch
 
 from syncverify.errors import UsageError
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulate import simulate
 from syncverify.faces.whole_step.checkpoint import (
     LoadedValues,
@@ -66,7 +65,7 @@ class Saved:
 
 
 def resumed_plays(
-    training: Training, layouts: Sequence[Layout], reference: OneRank, device: Device
+    training: Training, layouts: Sequence[Layout], reference: OneRank
 ) -> Iterator[LayoutPlay]:
     """Save on each layout, load on the same one and on the next one, and compare.
 
@@ -87,9 +86,9 @@ def resumed_plays(
         for index, layout in enumerate(layouts):
             path = str(Path(folder) / str(index))
             Path(path).mkdir()
-            program = functools.partial(train_and_save, training, layout, device, path)
+            program = functools.partial(train_and_save, training, layout, path)
             with watched():
-                simulation = simulate(program, layout.num_ranks, device=device)
+                simulation = simulate(program, layout.num_ranks, device=training.device)
             if not simulation.is_right:
                 number = training.num_micro_batches
                 yield LayoutPlay(layout, number, simulation, saved_on=layout)
@@ -98,7 +97,7 @@ def resumed_plays(
             saved = Saved(layout, path, simulation.results)
             following = layouts[(index + 1) % len(layouts)]
             for target in dict.fromkeys((layout, following)):
-                yield _resumed(training, saved, target, reference, device)
+                yield _resumed(training, saved, target, reference)
 
 
 def _resumed(
@@ -106,11 +105,10 @@ def _resumed(
     saved: Saved,
     layout: Layout,
     reference: OneRank,
-    device: Device,
 ) -> LayoutPlay:
-    program = functools.partial(load_and_train, training, layout, device, saved.path)
+    program = functools.partial(load_and_train, training, layout, saved.path)
     with watched():
-        simulation = simulate(program, layout.num_ranks, device=device)
+        simulation = simulate(program, layout.num_ranks, device=training.device)
     number = training.num_micro_batches
     played = LayoutPlay(layout, number, simulation, saved_on=saved.layout)
     ranks = [each for each in simulation.results if isinstance(each, LoadedValues)]

@@ -49,7 +49,6 @@ from syncverify.trace.dispatch_modes import without_dispatch_modes
 def train(
     training: Training,
     layout: Layout | None,
-    device: str = "",
     noise: Noise | None = None,
     skips: frozenset[int] = frozenset(),
 ) -> RankValues:
@@ -58,11 +57,10 @@ def train(
     Args:
         training: The training; it has a loss if there is no layout.
         layout: Names and sizes of the mesh axes.
-        device: Device of the mesh.
         noise: Rounding noise; None for none.
         skips: Steps in which a gradient overflows.
     """
-    wired = wired_on(training, layout, device)
+    wired = wired_on(training, layout)
     return trained(wired, range(training.num_steps), noise, skips)
 
 
@@ -179,7 +177,7 @@ def _optimized(
         optimizer.step()
     if wired.schedule is not None and number:
         wired.schedule.step()
-    made = {
+    made: dict[Quantity, Mapping[str, torch.Tensor]] = {
         Quantity.STATE: optimizer_state(wired.optimizers, names),
         Quantity.PARAMETER: wired.parameters,
     }

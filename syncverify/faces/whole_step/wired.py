@@ -117,9 +117,9 @@ class Wired:
         return replace(self, parameters=parameters)
 
 
-def wired_on(training: Training, layout: Layout | None, device: str = "") -> Wired:
+def wired_on(training: Training, layout: Layout | None) -> Wired:
     """Put the model on this rank of a mesh, or leave it plain without a layout."""
-    mesh = None if layout is None else layout.mesh(device)
+    mesh = None if layout is None else layout.mesh(training.device)
     model = training.model()
     names = _plain_names(model)
     wired = model if mesh is None else _parallelized(training, model, mesh)

@@ -256,10 +256,10 @@ class MeshPlay:
         whole = dict[str, torch.Tensor | None]()
         for name, value in self.reference.tensors(Quantity.PARAMETER, step - 1).items():
             copies = self.by_rank(Quantity.PARAMETER, step - 1, name).values()
-            first, *others = [each for each in copies if each is not None] or [None]
-            if first is None or any(not torch.equal(each, first) for each in others):
+            first = next((each for each in copies if each is not None), None)
+            if first is None or value is None or value.shape != first.shape:
                 return None
-            if value is None or value.shape != first.shape:
+            if any(not torch.equal(each, first) for each in copies if each is not None):
                 return None
             whole[name] = first
         return whole
