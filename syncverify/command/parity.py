@@ -142,6 +142,5 @@ def _chosen(options: ParityOptions) -> Described:
         training,
         layouts,
         options.micro_batches or found.numbers,
-        found.device,
         options.data,
     )

@@ -20,14 +20,9 @@ from typing import Final
 
 import torch
 
-from syncverify.faces.simulation.program import Device
-from syncverify.faces.whole_step.constant_play import (
-    ConstantPlay,
-    constant_play,
-    factors_between,
-)
 from syncverify.faces.whole_step.data import AllOnes
 from syncverify.faces.whole_step.outcome import LayoutPlay, worst_errors
+from syncverify.faces.whole_step.playing import beside, play_on, ranks_of
 from syncverify.faces.whole_step.training import Training
 from syncverify.judge.whole_step.causes import (
     NormOf,
@@ -39,14 +34,107 @@ from syncverify.judge.whole_step.causes import (
     Scaled,
     StepMistake,
     Unexplained,
+    WrongQuantity,
 )
 from syncverify.judge.whole_step.clip_causes import coefficient_of
-from syncverify.judge.whole_step.closed_norms import KnownNorm
 from syncverify.judge.whole_step.differences import ComparedValue, OneRank
-from syncverify.judge.whole_step.factors import rounded
-from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.factors import RELATIVE, rounded
 from syncverify.judge.whole_step.gradient_causes import grouped
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.mesh_play import MeshPlay, Squares
+from syncverify.judge.whole_step.norm_causes import known_norm_mistake
 from syncverify.judge.whole_step.values import Quantity
+
+# As a multiple of the unit roundoff: norms of right steps differ by far less.
+_ROUNDINGS = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantPlay:
+    """A step on a mesh, with gradients of one number each."""
+
+    training: Training
+    play: MeshPlay  # its reference has different gradients
+
+    @property
+    def relative(self) -> float:
+        """Relative difference of a norm that counts as rounding."""
+        return max(RELATIVE, _ROUNDINGS * torch.finfo(self.training.dtype).eps)
+
+    @property
+    def norms(self) -> dict[int, float]:
+        """The norms that ranks return, or give to torch's clipping."""
+        found = dict[int, float]()
+        for rank, each in enumerate(self.play.ranks):
+            tensors = each.steps[0].tensors
+            for quantity in (Quantity.RETURNED, Quantity.NORM):
+                if (value := tensors[quantity].get("norm")) is not None:
+                    found[rank] = float(value)
+        return found
+
+    @property
+    def scale(self) -> float:
+        """The scale of the loss; 1 without a scaler."""
+        value = self.play.ranks[0].steps[0].tensors.get(Quantity.SCALE, {}).get("scale")
+        return 1.0 if value is None else float(value)
+
+    @property
+    def squares(self) -> Squares:
+        """The squares of the gradients that the optimizer reads."""
+        return self.play.squares(0)
+
+    def read(self, name: str, step: int = 0) -> dict[int, float | None]:
+        """Return the number that the optimizer of each rank reads in a gradient, of ranks that have it.
+
+        None where it has several.
+        """
+        found = self.play.by_rank(Quantity.STEPPED, step, name)
+        return {
+            rank: self._number(value)
+            for rank, value in found.items()
+            if value is not None and value.numel()
+        }
+
+    def _number(self, value: torch.Tensor) -> float | None:
+        low, high = float(value.min()), float(value.max())
+        return high if abs(high - low) <= self.relative * abs(high) else None
+
+    def elements(self) -> dict[str, float] | None:
+        """Return the number that all ranks read in each gradient.
+
+        None where the norm is not known: if a gradient has several numbers, if the number of its elements
+        is not that of the plain parameter, or if parameters are clipped apart.
+        """
+        if any(each.steps[0].clips_parts for each in self.play.ranks):
+            return None
+        found, squares = dict[str, float](), self.squares
+        for name in squares.names:
+            numbers = {*self.read(name).values()}
+            plain = self.play.reference.values.start.get(name)
+            number = numbers.pop() if len(numbers) == 1 else None
+            if number is None or plain is None:
+                return None
+            count = squares.whole([name]) / number**2
+            if abs(count / plain.numel() - 1) > self.relative:
+                return None
+            found[name] = number
+        return found
+
+
+def _constant_play(
+    training: Training,
+    layout: Layout,
+    numbers: AllOnes,
+    reference: OneRank,
+    num_steps: int = 1,
+) -> ConstantPlay | None:
+    """Make steps with gradients of one number each; None if a rank did not end."""
+    setup = replace(training, variation=numbers, num_steps=num_steps)
+    simulation = play_on(setup, layout, finds_races=False)
+    if (ranks := ranks_of(simulation, layout)) is None:
+        return None
+    return ConstantPlay(setup, beside(setup, layout, ranks, reference))
+
 
 # Gradients so small that no usual bound clips their norm, even times the scale of a loss.
 _SMALL: Final = AllOnes(2.0**-40)
@@ -58,15 +146,11 @@ _RELATIVE_OF_COEFFICIENTS: Final = 1e-5
 
 
 def closed_form(
-    base: LayoutPlay, training: Training, reference: OneRank, device: Device
+    base: LayoutPlay, training: Training, reference: OneRank
 ) -> LayoutPlay | None:
     """Make steps with gradients of all ones, and compare norm and clipping with the closed form.
 
-    Args:
-        base: A right play of the training as it is.
-        training: Model, data, loss and parallelism that the user describes.
-        reference: The values with which the play was compared.
-        device: Device that torch names to the program.
+    The base is a right play of the training as it is, beside the reference.
 
     Returns:
         The play, with values that differ; one that was not tried where the norm is not known.
@@ -78,17 +162,10 @@ def closed_form(
     # A second step shows gradients that are not cleared: with a loss they differ from one rank.
     steps = 2 if training.loss is None else 1
     clips = training.clip is not None or base.has_norm
-    small = constant_play(
-        training,
-        base.layout,
-        numbers=_SMALL,
-        reference=reference,
-        device=device,
-        num_steps=steps,
-    )
+    small = _constant_play(training, base.layout, _SMALL, reference, steps)
     if small is None or not (elements := small.elements()):
         return untried if clips else None
-    case = _Case(small, elements, training, reference, device)
+    case = _Case(small, elements, training, reference)
     values = case.norm_values()
     wrong = [(each, case.norm_cause()) for each in values if each.wrong_ranks]
     clipped = list[ComparedValue]()
@@ -103,11 +180,10 @@ def closed_form(
         return None if not clips else untried
     mistakes = [
         WrongQuantity(
-            quantity=listed[0].quantity,
-            step=listed[0].step,
-            cause=cause,
+            listed[0].quantity,
+            listed[0].step,
+            cause,
             differences=tuple(listed),
-            follows=(),
             num_values=sum(e.quantity is listed[0].quantity for e in values),
         )
         for cause, listed in grouped(wrong)
@@ -125,50 +201,31 @@ def closed_form(
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A training with known gradients.
+    """A training with known gradients."""
 
-    Attributes:
-        small: Steps with small numbers, all alike.
-        elements: The numbers that the optimizer reads then, by parameter.
-        reference: Values of the training as it is.
-    """
-
-    small: ConstantPlay
+    small: ConstantPlay  # steps with small numbers, all alike
+    # The numbers that the optimizer reads then, by parameter.
     elements: Mapping[str, float]
     training: Training
-    reference: OneRank
-    device: Device
+    reference: OneRank  # values of the training as it is
 
     def norm_values(self) -> list[ComparedValue]:
         """Return the norm as a multiple of the largest element; no value if it is not seen."""
         unit = max(map(abs, self.elements.values()))
-        norm = self.small.known.norm / unit
+        norm = self.small.squares.norm / unit
         got = {rank: _scalar(each / unit) for rank, each in self.small.norms.items()}
         if not got:
             return []
-        expected = dict.fromkeys(got, _scalar(norm))
-        tolerance = self.small.relative * norm
-        return [
-            ComparedValue(
-                quantity=Quantity.NORM,
-                step=0,
-                name="norm",
-                got=got,
-                expected=expected,
-                tolerance=tolerance,
-            )
-        ]
+        right, tolerance = dict.fromkeys(got, _scalar(norm)), self.small.relative * norm
+        return [ComparedValue(Quantity.NORM, 0, "norm", got, right, tolerance)]
 
     def gradients_kept(self) -> list[ComparedValue]:
-        """Return gradients that the second step adds to those of the first one.
+        """Return gradients with twice the number: the second step adds them to those of the first one.
 
         FSDP2's gradients are not among them: they are replaced after it has added them.
-
-        Returns:
-            Gradients with twice the number, where once is right.
         """
         values = list[ComparedValue]()
-        elements = self.elements if self.small.num_steps > 1 else {}
+        elements = self.elements if self.small.training.num_steps > 1 else {}
         for name, element in elements.items():
             got = {
                 rank: rounded(number / element)
@@ -189,22 +246,19 @@ class _Case:
         largest = max(map(abs, elements.values()))
         if all(math.isclose(n, largest, rel_tol=1e-6) for n in play.norms.values()):
             return Unexplained()  # the largest element is a norm, too
-        return self._mistake(play.norms, play.known, play.relative)
+        return self._mistake(play.norms, play.squares, play.relative)
 
     def _mistake(
-        self, norms: Mapping[int, float], known: KnownNorm, relative: float
+        self, norms: Mapping[int, float], squares: Squares, relative: float
     ) -> StepMistake:
         scale = self.small.scale
-        if (
-            scale != 1
-            and norms
-            and all(
-                math.isclose(each, known.norm * scale, rel_tol=relative)
-                for each in norms.values()
-            )
-        ):
+        scaled = squares.norm * scale
+        are_scaled = all(
+            math.isclose(each, scaled, rel_tol=relative) for each in norms.values()
+        )
+        if scale != 1 and norms and are_scaled:
             return Scaled(rounded(scale), is_scale=True)
-        return known.mistake(norms, relative) or Unexplained()
+        return known_norm_mistake(squares, norms, relative) or Unexplained()
 
     def coefficients(self) -> list[ComparedValue]:
         """Return the coefficients of clipping for large gradients; none where they are not known."""
@@ -215,7 +269,7 @@ class _Case:
         if (play := self._play(large)) is None:
             return []
         factors = self._factors(large)
-        norm = self.small.known.scaled(factors).norm
+        norm = self._squares(factors).norm
         expected = _scalar(rounded(coefficient_of(norm, clip)))
         tolerance = float(expected) * _RELATIVE_OF_COEFFICIENTS
         values = list[ComparedValue]()
@@ -228,16 +282,9 @@ class _Case:
                 for rank, number in read.items()
                 if number is not None
             }
-            by_rank = dict.fromkeys(got, expected)
+            right = dict.fromkeys(got, expected)
             values.append(
-                ComparedValue(
-                    quantity=Quantity.STEPPED,
-                    step=0,
-                    name=name,
-                    got=got,
-                    expected=by_rank,
-                    tolerance=tolerance,
-                )
+                ComparedValue(Quantity.STEPPED, 0, name, got, right, tolerance)
             )
         return values
 
@@ -252,23 +299,27 @@ class _Case:
         if not all(0 < each < 1 for each in got.values()):
             return Unexplained()
         norms = {rank: clip / each for rank, each in got.items()}
-        known = self.small.known.scaled(
-            self._factors(AllOnes(_LARGE * clip, are_distinct=True))
-        )
-        cause = self._mistake(norms, known, _RELATIVE_OF_COEFFICIENTS)
+        factors = self._factors(AllOnes(_LARGE * clip, are_distinct=True))
+        cause = self._mistake(norms, self._squares(factors), _RELATIVE_OF_COEFFICIENTS)
         if isinstance(cause, NormOf | NormOfOneRank | NormWithout):
             return OtherCoefficient(got, expected, cause)
         return cause
 
     def _factors(self, numbers: AllOnes) -> Mapping[str, float]:
-        names = [*self.reference.values.first_names.values()]
-        return factors_between(_SMALL, numbers, names)
+        """Return by how much larger the numbers of another play are, by parameter."""
+        names = dict.fromkeys(self.reference.values.first_names.values())
+        return {
+            name: numbers.element(index) / _SMALL.element(index)
+            for index, name in enumerate(names)
+        }
+
+    def _squares(self, factors: Mapping[str, float]) -> Squares:
+        """Return the squares of gradients with larger numbers."""
+        return self.small.squares.multiplied(lambda _, name: factors.get(name, 1.0))
 
     def _play(self, numbers: AllOnes) -> ConstantPlay | None:
-        layout = self.small.play.layout
-        return constant_play(
-            self.training, layout, numbers, self.reference, self.device
-        )
+        layout, reference = self.small.play.layout, self.reference
+        return _constant_play(self.training, layout, numbers, reference)
 
 
 def _scalar(number: float) -> torch.Tensor:

@@ -1,31 +1,39 @@
-"""One layout beside one rank."""
+"""One layout beside one rank, or beside another layout."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import permutations
 
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.data import NotFinite
-from syncverify.faces.whole_step.gathered_late import gathered_late
-from syncverify.faces.whole_step.lower_dtypes import (
-    check_judged,
+from syncverify.faces.whole_step.outcome import (
+    LayoutPlay,
+    UnreachedClip,
+    worst_errors,
+)
+from syncverify.faces.whole_step.playing import (
+    beside,
+    gathered_late,
+    play_on,
+    ranks_of,
     reference_in_lower_dtypes,
 )
-from syncverify.faces.whole_step.outcome import LayoutPlay, worst_errors
-from syncverify.faces.whole_step.plain_checks import check_plain
-from syncverify.faces.whole_step.playing import beside, play_on
 from syncverify.faces.whole_step.training import Training
-from syncverify.faces.whole_step.unreached_clip import unreached_clip
-from syncverify.faces.whole_step.value_checks import check_batches, check_values
-from syncverify.judge.whole_step.batches import num_rows
+from syncverify.faces.whole_step.value_checks import (
+    check_batches,
+    check_judged,
+    check_plain,
+    check_values,
+)
+from syncverify.judge.whole_step.copies import copies_apart
 from syncverify.judge.whole_step.differences import ComparedValue, OneRank, compared
-from syncverify.judge.whole_step.findings import WrongQuantity, findings
+from syncverify.judge.whole_step.findings import findings
 from syncverify.judge.whole_step.layout import Layout
-from syncverify.judge.whole_step.read_elsewhere import read_elsewhere
-from syncverify.judge.whole_step.replicas import copies_apart
+from syncverify.judge.whole_step.parts import as_one_rank, num_rows
 from syncverify.judge.whole_step.rounding import roundings_of
-from syncverify.judge.whole_step.unread import left_steps, unread
+from syncverify.judge.whole_step.unread import left_steps, read_elsewhere, unread
 from syncverify.judge.whole_step.values import (
     Quantity,
     RankValues,
@@ -38,84 +46,70 @@ def compare(
     training: Training,
     layout: Layout,
     reference: OneRank,
-    device: Device,
     *,
     finds_races: bool = True,
 ) -> LayoutPlay:
-    """Play a training on a layout, and compare its values with those of one rank.
-
-    Args:
-        training: Model, data, loss and parallelism that the user describes.
-        layout: Names and sizes of the mesh axes.
-        reference: Values of one rank.
-        device: Device that torch names to the program.
-        finds_races: Whether races are looked for as well.
-
-    Returns:
-        The play, with the mistakes behind the values that differ.
+    """Return a play of a training on a layout, whose values are compared with those of one rank.
 
     Raises:
         UsageError: There is nothing to compare, nothing trains, or the values cannot be judged.
     """
-    simulation = play_on(training, layout, device, finds_races=finds_races)
-    rows = num_rows(reference.values.batches[0])
+    simulation = play_on(training, layout, finds_races=finds_races)
     played = LayoutPlay(
         layout,
         training.num_micro_batches,
         simulation,
-        rows,
+        num_rows(reference.values.batches[0]),
         variation=training.variation,
         is_split=_is_split(training, layout),
     )
-    if simulation.refused or simulation.run is None or simulation.run.fault:
-        return played
-    ranks = [each for each in simulation.results if isinstance(each, RankValues)]
-    if len(ranks) < layout.num_ranks:  # `sys.exit(0)` ends a rank, and is no fault
+    ranks = ranks_of(simulation, layout)
+    has_ended = simulation.run is not None and not simulation.run.fault
+    if simulation.refused or not has_ended or ranks is None:
         return played
     ranks = [gathered_late(training, each) for each in ranks]
     check_values(training, ranks, reference.values)
     check_batches(training, layout, ranks, reference.values)
-    is_poisoned = isinstance(training.variation, NotFinite)
     if not _is_tried(training, ranks):
         return replace(played, is_tried=False)
-    values, reference = _compared(training, layout, ranks, reference, device)
-    play = beside(training, layout, ranks, reference, device)
+    values, reference = _compared(training, layout, ranks, reference)
+    play = beside(training, layout, ranks, reference)
     apart = [each for each in values if training.loss is None and is_apart(each)]
-    values = [each for each in values if not any(each is other for other in apart)]
+    values = _without(values, apart)
     ignored = [*unread(values, ranks), *left_steps(values)]
     ignored += read_elsewhere(values, play)
-    values = [each for each in values if not any(each is other for other in ignored)]
+    values = _without(values, ignored)
+    is_poisoned = isinstance(training.variation, NotFinite)
     if not is_poisoned:
         check_judged(values, reference)
-    mistakes = tuple[WrongQuantity, ...]()
     if any(each.wrong_ranks for each in values):
-        mistakes = tuple(findings(values, play))
+        mistakes = findings(values, play)
         check_plain(training, ranks, mistakes)
     else:
-        mistakes = tuple(copies_apart(values, ranks, layout))
+        mistakes = copies_apart(values, ranks, layout)
+    one = reference.values
+    gradients = (each for each in ignored if each.quantity is not Quantity.SKIPPED)
     return replace(
         played,
-        findings=mistakes,
+        findings=tuple(mistakes),
         num_values=len(values),
         roundings=reference.roundings,
         not_judged=tuple(each for each in values if not each.is_judged),
         worst=worst_errors(values),
         returned_apart=tuple(dict.fromkeys(each.name for each in apart)),
-        unread=tuple(
-            dict.fromkeys(
-                parameter_of(each.name)
-                for each in ignored
-                if each.quantity is not Quantity.SKIPPED
-            )
-        ),
+        unread=tuple(dict.fromkeys(parameter_of(each.name) for each in gradients)),
         late=tuple(sorted({name for each in ranks for name in each.late})),
-        zero=_zero(reference.values),
-        absent=_absent(reference.values, ranks),
-        added=_names(ranks, without=[reference.values]),
-        unclipped=None
-        if is_poisoned
-        else unreached_clip(training, ranks, reference.values),
+        zero=_zero(one),
+        absent=_absent(one, ranks),
+        added=_names(ranks, without=[one]),
+        unclipped=None if is_poisoned else _unreached_clip(training, ranks, one),
     )
+
+
+def _without(
+    values: Sequence[ComparedValue], others: Sequence[ComparedValue]
+) -> list[ComparedValue]:
+    return [each for each in values if not any(each is other for other in others)]
 
 
 def _is_tried(training: Training, ranks: Sequence[RankValues]) -> bool:
@@ -141,15 +135,11 @@ def _compared(
     layout: Layout,
     ranks: Sequence[RankValues],
     reference: OneRank,
-    device: Device,
 ) -> tuple[list[ComparedValue], OneRank]:
-    """Compare values with the tolerances of float64, or of lower dtypes.
+    """Return values, compared with the tolerances of float64 or of lower dtypes, and their reference.
 
     Those of float64 come first unless a dtype is below float32. If values differ by them, and the
     mesh rounds to a lower dtype, its tolerances count.
-
-    Returns:
-        The compared values, and the values of one rank beside them.
     """
     decides = isinstance(training.variation, NotFinite)
 
@@ -161,7 +151,7 @@ def _compared(
         values = by(reference)
         if roundings is None or not any(each.wrong_ranks for each in values):
             return values, reference
-    lower = reference_in_lower_dtypes(training, layout, ranks, roundings, device)
+    lower = reference_in_lower_dtypes(training, layout, ranks, roundings)
     return by(lower), lower
 
 
@@ -200,3 +190,66 @@ def _names(
     others = {name for each in without for name in each.start}
     names = dict.fromkeys(name for each in values for name in each.start)
     return tuple(name for name in names if name not in others)
+
+
+def _unreached_clip(
+    training: Training, ranks: Sequence[RankValues], one_rank: RankValues
+) -> UnreachedClip | None:
+    """Return the largest norm that no gradient norm reaches; None if one does, or none is known.
+
+    One rank has the norm where the code of the user clips on the mesh.
+    """
+    of_ranks = [*_pairs(step for each in ranks for step in each.steps)]
+    alone = [] if training.clip is None else [*_pairs(one_rank.steps)]
+    pairs = of_ranks or alone
+    if not pairs or any(not norm < max_norm < math.inf for norm, max_norm in pairs):
+        return None
+    return UnreachedClip(*max(pairs))
+
+
+def _pairs(steps: Iterable[StepValues]) -> Iterable[tuple[float, float]]:
+    """Yield the norm and the largest norm of each step that torch's clipping was called in."""
+    for each in steps:
+        norm = each.tensors.get(Quantity.NORM, {}).get("norm")
+        if norm is not None and each.max_norm is not None:
+            yield float(norm), each.max_norm
+
+
+def outvoting(plays: Sequence[LayoutPlay], training: Training) -> Layout | None:
+    """Return a layout that agrees with another one where none agrees with one rank.
+
+    One mistake may be in all layouts with a size of an axis, and they agree then. So layouts
+    count only if no axis has the same number of ranks, above one, in both.
+
+    None where one rank is not the odd one out, or `own` is a function, which cannot be reversed.
+    """
+    large = [
+        each
+        for each in plays
+        if each.variation is None
+        and each.saved_on is None
+        and each.layout.num_ranks > 1
+        and each.num_values
+    ]
+    if callable(training.own) or any(each.is_right for each in large):
+        return None
+    agreeing = (
+        one.layout
+        for one, other in permutations(large, 2)
+        if not {*_large_axes(one.layout)} & {*_large_axes(other.layout)}
+        and _agree(one, one, training)
+        and _agree(one, other, training)
+    )
+    return next(agreeing, None)
+
+
+def _large_axes(layout: Layout) -> list[tuple[str, int]]:
+    return [(name, size) for name, size in layout.axes if size > 1]
+
+
+def _agree(one: LayoutPlay, other: LayoutPlay, training: Training) -> bool:
+    """Tell whether the values of one layout are those of another one."""
+    reference = OneRank(as_one_rank(one.simulation.results, one.layout, training.own))
+    ranks: Sequence[RankValues] = other.simulation.results
+    values = compared(ranks, reference, other.layout, training.own)
+    return not any(each.wrong_ranks and not is_apart(each) for each in values)

@@ -25,7 +25,7 @@ Weights = torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class UnequalTokens:
+class UnequalTokens(Variation):
     """The first rows have few tokens that count, and the last rows have all."""
 
     key: str
@@ -37,15 +37,11 @@ class UnequalTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyPart:
-    """The last micro-batch of the last rank is padding: its weights are 0.
-
-    Attributes:
-        num_parts: Number of micro-batches of all ranks.
-    """
+class EmptyPart(Variation):
+    """The last micro-batch of the last rank is padding: its weights are 0."""
 
     key: str
-    num_parts: int
+    num_parts: int  # number of micro-batches of all ranks
     word: str = PADDING
 
     def changed(self, batch: Any) -> Any:
@@ -58,20 +54,16 @@ class EmptyPart:
 
 
 @dataclass(frozen=True, slots=True)
-class NotFinite:
+class NotFinite(Variation):
     """The last element of a gradient is infinity or NaN in the first step, before it is unscaled.
 
     Where the parameter is split, one rank has the element, and all ranks have to skip the step.
-
-    Attributes:
-        name: Name of the parameter.
-        value: Infinity, or NaN.
-        is_local: Whether the scaled loss is infinity instead, on the ranks that have the last part
-            of the batch. Other ranks have finite gradients until these are reduced.
     """
 
     name: str
     value: float
+    # Whether the scaled loss is infinity instead, on the ranks that have the last part of the
+    # batch. Other ranks have finite gradients until these are reduced.
     is_local: bool = False
 
     @property
@@ -81,30 +73,19 @@ class NotFinite:
             return LOCAL_OVERFLOW
         return NAN if math.isnan(self.value) else OVERFLOW
 
-    def changed(self, batch: Any) -> Any:
-        """Return the batch as it is."""
-        return batch
-
 
 # The fractional part of the golden ratio. Fractional parts of its multiples are far apart.
 _APART: Final = 0.6180339887498949
 
 
 @dataclass(frozen=True, slots=True)
-class AllOnes:
-    """Each element of each gradient is one number, so norms are known in closed form.
-
-    Attributes:
-        are_distinct: Whether each parameter has another number, up to twice as large.
-    """
+class AllOnes(Variation):
+    """Each element of each gradient is one number, so norms are known in closed form."""
 
     size: float
+    # Whether each parameter has another number, up to twice as large.
     are_distinct: bool = False
     word: str = ALL_ONES
-
-    def changed(self, batch: Any) -> Any:
-        """Return the batch as it is."""
-        return batch
 
     def element(self, index: int) -> float:
         """Return the element of the gradient of a parameter, by its index."""
@@ -122,7 +103,7 @@ def variations(
     """Return the variations that a training can be played with.
 
     Args:
-        training: Model, data, loss and parallelism that the user describes.
+        training: The training.
         num_parts: Number of micro-batches of all ranks.
         names: The parameters that have a gradient.
         scales: Whether a scaler multiplies the loss.

@@ -10,7 +10,6 @@ from types import ModuleType
 from typing import Any, Final
 
 from syncverify.errors import UsageError
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.data_words import (
     LOCAL_OVERFLOW,
     NAN,
@@ -23,7 +22,7 @@ from syncverify.judge.whole_step.layout import Layout, all_layouts
 
 _NEEDED: Final = ("build", "parallelize", "batch")
 # Names that a module may have beside the fields of a training.
-_OTHERS: Final = ("layouts", "device", "steps", "micro_batches")
+_OTHERS: Final = ("layouts", "steps", "micro_batches")
 # The axes of `all:N` where no layout names others.
 AXES: Final = ("dp", "tp")
 _FEWEST_RANKS: Final = 2
@@ -43,19 +42,12 @@ _LIKENESS: Final = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A training with its layouts.
-
-    Attributes:
-        layouts: Its layouts.
-        numbers: Its numbers of micro-batches.
-        device: Device that torch names to it.
-        data: Words of the data to play beside the batch as it is; none for all.
-    """
+    """A training with its layouts."""
 
     training: Training
     layouts: tuple[Layout, ...]
     numbers: tuple[int, ...] = (1,)
-    device: Device = "cuda"
+    # Words of the data to play beside the batch as it is; none for all.
     data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -92,7 +84,6 @@ def described(module: ModuleType) -> Described:
         training,
         tuple(layouts_of(getattr(module, "layouts", ()))),
         numbers_of(getattr(module, "micro_batches", 1)),
-        getattr(module, "device", "cuda"),
     )
 
 

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from syncverify.calling import call
 from syncverify.errors import UsageError
+from syncverify.faces.whole_step.steps import losses_of
 from syncverify.faces.whole_step.training import Training
-from syncverify.judge.whole_step.batches import micro_batches, rank_part
 from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.parts import micro_batches, rank_part
 from syncverify.sim.process_wide.generators import seed_torch
 
 # Copies of each parameter on a rank: itself, its gradient, and two of an optimizer.
@@ -31,11 +31,6 @@ def check_training(
     training: Training, layouts: Sequence[Layout], numbers: Iterable[int]
 ) -> None:
     """Check the model, the batch and the loss, on one rank.
-
-    Args:
-        training: Model, data, loss and parallelism that the user describes.
-        layouts: The layouts that it will be played on.
-        numbers: The numbers of micro-batches that it will be played with.
 
     Raises:
         UsageError: One of them is wrong, differs between calls, or does not fit.
@@ -69,8 +64,7 @@ def _digest(tensor: torch.Tensor) -> str:
 def check_same_on_ranks(builds: Mapping[int, Mapping[str, str]]) -> None:
     """Check that all ranks build one model.
 
-    Args:
-        builds: The digests of the model of each rank that made one.
+    The digests are those of the ranks that made one.
 
     Raises:
         UsageError: A rank builds another one.
@@ -184,7 +178,11 @@ def _is_same(one: torch.Tensor | None, two: torch.Tensor | None) -> bool:
 
 def _check_loss(models: Sequence[nn.Module], batch: Any, training: Training) -> None:
     """Check that the loss is a scalar with a gradient, and the same for equal models."""
-    found = [_losses(model, batch, training) for model in models]
+    assert training.loss is not None
+    found = list[dict[str, Any]]()
+    for model in models:
+        seed_torch(training.seed)
+        found.append(losses_of(training.loss, model, batch, None))
     for name, value in found[0].items():
         if not isinstance(value, torch.Tensor):
             raise UsageError(f"expected loss() to return a tensor, not {_kind(value)}")
@@ -199,13 +197,6 @@ def _check_loss(models: Sequence[nn.Module], batch: Any, training: Training) -> 
                 f"its {name} has no gradient"
             )
     _check_same("loss", found[0].items(), found[1].items())
-
-
-def _losses(model: nn.Module, batch: Any, training: Training) -> dict[str, Any]:
-    assert training.loss is not None
-    seed_torch(training.seed)
-    found = call(training.loss, {"model": model, "batch": batch, "mesh": None})
-    return dict(found) if isinstance(found, Mapping) else {"loss": found}
 
 
 def _kind(value: object) -> str:

@@ -16,15 +16,13 @@ from itertools import chain, combinations
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.comparing import compare
 from syncverify.faces.whole_step.outcome import LayoutPlay
 from syncverify.faces.whole_step.playing import reference_of
 from syncverify.faces.whole_step.shrinking import Smaller
 from syncverify.faces.whole_step.training import Training
-from syncverify.judge.whole_step.causes import Scaled
+from syncverify.judge.whole_step.causes import Scaled, WrongQuantity
 from syncverify.judge.whole_step.factors import RELATIVE
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 
 _PARTS: Final = "micro-batches"
@@ -37,14 +35,9 @@ _Number = frozenset[str] | str
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A factor in one training.
+    """A factor in one training."""
 
-    Attributes:
-        factor: The factor; 1 where all values are right.
-        numbers: The numbers of the training.
-    """
-
-    factor: float
+    factor: float  # the factor; 1 where all values are right
     numbers: Mapping[_Number, float]
 
     def names(self, number: _Number) -> bool:
@@ -59,19 +52,10 @@ def with_its_number(
     played: LayoutPlay,
     finding: WrongQuantity,
     best: Smaller,
-    device: Device,
 ) -> WrongQuantity:
     """Return a mistake with the numbers that its factor is in all trainings; see the note above.
 
-    Args:
-        training: The training in which it was found.
-        played: Its play.
-        finding: The mistake there.
-        best: The smallest training that shows it.
-        device: Device that torch names to the program.
-
-    Returns:
-        The mistake of the smallest training. One of another kind is as it was.
+    It was found in the play of the training, and made smaller. A mistake of another kind stays as it was.
     """
     cause = best.finding.cause
     if not isinstance(cause, Scaled) or cause.is_scale:
@@ -85,7 +69,7 @@ def with_its_number(
         e for e in _different(training, played) if all(each.names(e) for each in seen)
     ]
     for changed in _changed(best, left):
-        if len(left) and (other := _played(*changed, best.finding, device)) is not None:
+        if len(left) and (other := _played(*changed, best.finding)) is not None:
             left = [each for each in left if other.names(each)]
     return replace(best.finding, cause=_with_numbers(cause, left))
 
@@ -147,13 +131,11 @@ def _changed(best: Smaller, left: list[_Number]) -> Iterator[tuple[Training, Lay
         yield replace(training, num_rows=rows // 2), layout
 
 
-def _played(
-    training: Training, layout: Layout, finding: WrongQuantity, device: Device
-) -> _Seen | None:
+def _played(training: Training, layout: Layout, finding: WrongQuantity) -> _Seen | None:
     """Return the factor in another training; None where it has none, or cannot be played."""
     try:
-        reference = reference_of(training, layout, device, noises=())
-        played = compare(training, layout, reference, device, finds_races=False)
+        reference = reference_of(training, layout, noises=())
+        played = compare(training, layout, reference, finds_races=False)
     except UsageError:  # such as a batch that cannot be divided
         return None
     if played.is_right:

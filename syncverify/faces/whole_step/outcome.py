@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from syncverify.faces.simulation.simulation import Simulation
 from syncverify.faces.whole_step.data import NotFinite
 from syncverify.faces.whole_step.training import Beside, Variation
-from syncverify.faces.whole_step.unreached_clip import UnreachedClip
 from syncverify.judge.remarks import Remark
+from syncverify.judge.whole_step.causes import WrongQuantity
 from syncverify.judge.whole_step.differences import ComparedValue
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.rounding import Roundings
 from syncverify.judge.whole_step.values import Quantity, RankValues
@@ -22,18 +22,13 @@ from syncverify.trace.source_lines import SourceLine
 
 @dataclass(frozen=True, slots=True)
 class WorstError:
-    """The largest difference of one tensor.
+    """The largest difference of one tensor."""
 
-    Attributes:
-        error: Largest difference of an element, as a part of the tensor's largest one.
-        quantity: The first quantity that is wrong; None where all are right.
-        share_of_rounding: Largest difference of an element of the right values, as a part of
-            the tolerance.
-        num_wrong: Number of wrong values.
-    """
-
+    # Largest difference of an element, as a part of the tensor's largest one.
     error: float
+    # The first quantity that is wrong; None where all are right.
     quantity: Quantity | None
+    # Largest difference of an element of the right values, as a part of the tolerance.
     share_of_rounding: float = 0.0
     num_wrong: int = 0
 
@@ -60,36 +55,16 @@ def _worst(values: Sequence[ComparedValue]) -> WorstError:
     )
 
 
+class UnreachedClip(NamedTuple):
+    """A largest norm that no gradient norm reaches: clipping changes nothing, right or wrong."""
+
+    norm: float  # of all steps
+    max_norm: float
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutPlay:
-    """A training on one layout.
-
-    Attributes:
-        simulation: The play, with its races, deadlocks and mismatches.
-        num_rows: Number of rows of the whole batch.
-        findings: Mistakes that the values show.
-        num_values: Number of values that were compared.
-        worst: Largest difference of each tensor, by name.
-        variation: The other data of this play; None for the batch as it is.
-        zero: Parameters whose gradients are zero on one rank in all steps: no mistake in
-            their gradients can show.
-        late: Parameters whose values after the last step only a next forward would gather.
-        absent: Parameters of one rank that no rank of the mesh has.
-        added: Parameters of the mesh that one rank has not.
-        is_tried: Whether the variation could be played: not without a call of `unscale_()`, and
-            not where the norm of gradients of all ones is not known.
-        unexplained: Values that differ from a closed form, where no known mistake explains them:
-            a step may mean another norm.
-        returned_apart: Values that an own step returns, and that differ: each rank may return its
-            own.
-        unread: Parameters with wrong gradients on some ranks that no parameter depends on.
-        is_split: Whether ranks have different parts of the batch, as far as the axes tell.
-        saved_on: Layout that wrote the checkpoint from which the training goes on; None for a
-            training without a pause.
-        roundings: The dtypes whose rounding gives the tolerances; None for those of float64.
-        unclipped: The largest norm that no gradient norm reaches; None if one does, or none is known.
-        not_judged: Values with so wide a bound that a factor of 2 might not be seen.
-    """
+    """A training on one layout."""
 
     layout: Layout
     num_micro_batches: int
@@ -99,18 +74,33 @@ class LayoutPlay:
     num_values: int = 0
     worst: Mapping[str, WorstError] = field(default_factory=dict)
     variation: Variation | None = None
+    # Parameters whose gradients are zero on one rank in all steps: no mistake in their gradients
+    # can show.
     zero: tuple[str, ...] = ()
+    # Parameters whose values after the last step only a next forward would gather.
     late: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()  # parameters of one rank that no rank of the mesh has
+    added: tuple[str, ...] = ()  # parameters of the mesh that one rank has not
+    # Whether the variation could be played: not without a call of `unscale_()`, and not where the
+    # norm of gradients of all ones is not known.
     is_tried: bool = True
+    # Values that differ from a closed form, where no known mistake explains them: a step may mean
+    # another norm.
     unexplained: tuple[WrongQuantity, ...] = ()
+    # Values that an own step returns, and that differ: each rank may return its own.
     returned_apart: tuple[str, ...] = ()
+    # Parameters with wrong gradients on some ranks that no parameter depends on.
     unread: tuple[str, ...] = ()
+    # Whether ranks have different parts of the batch, as far as the axes tell.
     is_split: bool = True
+    # Layout that wrote the checkpoint from which the training goes on; None for a training without
+    # a pause.
     saved_on: Layout | None = None
+    # The dtypes whose rounding gives the tolerances; None for those of float64.
     roundings: Roundings | None = None
+    # The largest norm that no gradient norm reaches; None if one does, or none is known.
     unclipped: UnreachedClip | None = None
+    # Values with so wide a bound that a factor of 2 might not be seen.
     not_judged: tuple[ComparedValue, ...] = ()
 
     @property
@@ -161,26 +151,14 @@ class LayoutPlay:
 
 @dataclass(frozen=True, slots=True)
 class FoundMistake:
-    """A mistake, with the smallest training that was found to show it.
-
-    Attributes:
-        finding: The mistake, in the smallest training.
-        layout: Its layout.
-        num_micro_batches: Its number of micro-batches.
-        sizes: Its sizes of model and batch, where they were made smaller.
-        num_rows: Its number of rows of the whole batch; None for all.
-        layouts: All layouts that show it.
-        variation: The other data that shows it; None for the batch as it is.
-        saved_on: Layout that wrote the checkpoint; None for a training without a pause.
-        places: Lines of the program where it may be.
-    """
+    """A mistake, with the smallest training that was found to show it."""
 
     finding: WrongQuantity
     layout: Layout
     num_micro_batches: int
     sizes: tuple[tuple[str, int], ...]
     num_rows: int | None
-    layouts: tuple[Layout, ...]
+    layouts: tuple[Layout, ...]  # all layouts that show it
     variation: Variation | None = None
     saved_on: Layout | None = None
     places: tuple[SourceLine, ...] = ()

@@ -10,22 +10,21 @@ import torch
 from syncverify.errors import UsageError
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.closed_form import closed_form
-from syncverify.faces.whole_step.comparing import compare
+from syncverify.faces.whole_step.comparing import compare, outvoting
 from syncverify.faces.whole_step.data import NotFinite, variations
 from syncverify.faces.whole_step.data_words import ALL_ONES
 from syncverify.faces.whole_step.described import Described, layouts_of, numbers_of
 from syncverify.faces.whole_step.numbers_of_factors import with_its_number
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
-from syncverify.faces.whole_step.outvoted import outvoting
 from syncverify.faces.whole_step.places import places_of
 from syncverify.faces.whole_step.playing import (
     check,
     one_thread_of_torch,
+    play_on,
     reference_of,
 )
-from syncverify.faces.whole_step.repeating import check_same_again
 from syncverify.faces.whole_step.resuming import resumed_plays
-from syncverify.faces.whole_step.shrinking import shrunk
+from syncverify.faces.whole_step.shrinking import Smaller, shrunk
 from syncverify.faces.whole_step.training import (
     Beside,
     Function,
@@ -34,13 +33,12 @@ from syncverify.faces.whole_step.training import (
     adamw,
 )
 from syncverify.judge.properties.memory import memory_is_written_before_it_is_read
+from syncverify.faces.whole_step.value_checks import check_same_again
 from syncverify.judge.traced import launches_of
 from syncverify.judge.whole_step.causes import Scaled
 from syncverify.judge.whole_step.differences import OneRank
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout, Own
 from syncverify.judge.whole_step.values import Quantity, RankValues
-from syncverify.trace.source_lines import SourceLine
 
 # Axes and sizes of meshes, one or several, or a number of ranks.
 Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]
@@ -128,12 +126,13 @@ def parity(
         save=save,
         load=load,
         optimizer=optimizer,
+        device=device,
     )
     listed = layouts_of(layouts)
     if not listed:
         raise UsageError("expected at least one layout")
     *_, last = comparisons(
-        Described(training, tuple(listed), numbers_of(micro_batches), device)
+        Described(training, tuple(listed), numbers_of(micro_batches))
     )
     return last
 
@@ -141,9 +140,7 @@ def parity(
 def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     """Compare each layout with one rank, and yield the report after each.
 
-    Args:
-        described: The training and its layouts.
-        path: Its file or module; "" where it has none.
+    The path is that of the file or module; "" where there is none.
 
     Raises:
         UsageError: The training cannot be played.
@@ -176,26 +173,21 @@ def _refuse_without_communication(outcome: Parity) -> None:
 
 def _comparisons(described: Described, path: str) -> Iterator[Parity]:
     training = described.training
-    check(training, described.layouts, described.numbers, described.device)
+    check(training, described.layouts, described.numbers)
     if training.loss is None:
         yield from _own_step(described, path)
         return
-    reference = reference_of(training, described.layouts[0], described.device)
+    reference = reference_of(training, described.layouts[0])
     yield from _beside(_Reference(described, reference), path)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """The values with which layouts are compared.
-
-    Attributes:
-        described: The training and its layouts.
-        values: The values.
-        why_not_alone: Why these are not the values of an own step on one rank; "" otherwise.
-    """
+    """The values with which layouts are compared."""
 
     described: Described
     values: OneRank
+    # Why these are not the values of an own step on one rank; "" otherwise.
     why_not_alone: str = ""
 
 
@@ -216,10 +208,7 @@ def _own_step(described: Described, path: str) -> Iterator[Parity]:
 
 
 def _own_reference(described: Described) -> _Reference:
-    """Make the own step on one rank, or on the first layout where it needs several ranks.
-
-    Returns:
-        Its values.
+    """Return the own step on one rank, or on the first layout where it needs several ranks.
 
     Raises:
         UsageError: It ends on neither, or there is nothing to compare then.
@@ -241,43 +230,46 @@ def _own_reference(described: Described) -> _Reference:
 def _reference_on(layout: Layout, described: Described) -> _Reference:
     beside = Beside(layout, min(described.numbers))
     training = replace(described.training, beside=beside)
-    values = reference_of(training, layout, described.device)
+    values = reference_of(training, layout)
     return _Reference(replace(described, training=training), values)
 
 
 def _beside(reference: _Reference, path: str) -> Iterator[Parity]:
     """Compare each layout, and yield the report after each."""
-    described, plays, mistakes = (
-        reference.described,
-        list[LayoutPlay](),
-        list[FoundMistake](),
+    described, training = reference.described, reference.described.training
+    name = path or getattr(training.build, "__module__", "")
+    so_far = Parity(
+        name,
+        path,
+        plays=(),
+        mistakes=(),
+        num_steps=training.num_steps,
+        seed=training.seed,
+        beside=training.beside,
+        why_not_alone=reference.why_not_alone,
     )
-    device = described.device
     for number in described.numbers:
-        setup = replace(described.training, num_micro_batches=number)
+        setup = replace(training, num_micro_batches=number)
         for layout in _layouts(reference, number):
             for varied, values in _varied(setup, layout, reference):
-                played = compare(varied, layout, values, device)
-                plays.append(played)
-                _note(mistakes, varied, played, device)
-                yield _report(reference, path, plays, mistakes)
-            base = _base_of_closed_form(described, setup, layout, plays)
-            ones = base and closed_form(base, setup, reference.values, device)
+                played = compare(varied, layout, values)
+                so_far = _with_play(so_far, varied, played, shrinks=True)
+                yield so_far
+            base = _base_of_closed_form(described, setup, layout, so_far.plays)
+            ones = base and closed_form(base, setup, reference.values)
             if ones is not None:
-                plays.append(ones)
-                _note_as_it_is(mistakes, setup, ones)
-                yield _report(reference, path, plays, mistakes)
-        if not (setup.resume and all(e.is_right for e in plays)):
+                so_far = _with_play(so_far, setup, ones)
+                yield so_far
+        if not (setup.resume and so_far.is_right):
             continue
-        if any(e.roundings is not None and e.roundings.is_low for e in plays):
+        if any(e.roundings is not None and e.roundings.is_low for e in so_far.plays):
             raise UsageError(
                 "a training with a pause is compared in float64 or float32 alone, and this one "
                 "rounds to a lower dtype: leave out `resume`, or the lower dtype"
             )
-        for played in resumed_plays(setup, described.layouts, reference.values, device):
-            plays.append(played)
-            _note_as_it_is(mistakes, setup, played)
-            yield _report(reference, path, plays, mistakes)
+        for played in resumed_plays(setup, described.layouts, reference.values):
+            so_far = _with_play(so_far, setup, played)
+            yield so_far
 
 
 def _base_of_closed_form(
@@ -310,26 +302,6 @@ def _layouts(reference: _Reference, number: int) -> list[Layout]:
     return [*more, *listed]
 
 
-def _report(
-    reference: _Reference,
-    path: str,
-    plays: Sequence[LayoutPlay],
-    mistakes: Sequence[FoundMistake],
-) -> Parity:
-    """Return the report of the plays so far."""
-    training = reference.described.training
-    return Parity(
-        path or getattr(training.build, "__module__", ""),
-        path,
-        tuple(plays),
-        tuple(mistakes),
-        training.num_steps,
-        training.seed,
-        training.beside,
-        reference.why_not_alone,
-    )
-
-
 def _varied(
     setup: Training, layout: Layout, reference: _Reference
 ) -> Iterator[tuple[Training, OneRank]]:
@@ -353,7 +325,45 @@ def _varied(
         # One step shows the decision: in the second one there is no overflow.
         num_steps = 1 if isinstance(variation, NotFinite) else setup.num_steps
         varied = replace(setup, variation=variation, num_steps=num_steps)
-        yield varied, reference_of(varied, layout, described.device)
+        yield varied, reference_of(varied, layout)
+
+
+def _with_play(
+    so_far: Parity, setup: Training, played: LayoutPlay, *, shrinks: bool = False
+) -> Parity:
+    """Return the report with one play more.
+
+    A new mistake is noted in the smallest training that shows it, or as it is.
+
+    Raises:
+        UsageError: The smallest training differs when it is played again.
+    """
+    mistakes = [*so_far.mistakes]
+    is_chance = shrinks and _reads_unwritten_memory(played)
+    for finding in () if is_chance else played.findings:
+        same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
+        if (index := next(same, None)) is not None:
+            known = mistakes[index]
+            layouts = tuple(dict.fromkeys([*known.layouts, played.layout]))
+            mistakes[index] = replace(known, layouts=layouts)
+        elif not shrinks:
+            mistakes.append(_found(Smaller(setup, played, finding), played.layout))
+        elif not _is_of_no_scaled_loss(mistakes, played):
+            best = shrunk(setup, played, finding)
+            layout, first = best.played.layout, best.played.simulation
+            again = play_on(best.training, layout, finds_races=False)
+            check_same_again(layout, first.results, again.results)
+            named = with_its_number(setup, played, finding, best)
+            mistakes.append(_found(replace(best, finding=named), played.layout))
+    plays = (*so_far.plays, played)
+    return replace(so_far, plays=plays, mistakes=tuple(mistakes))
+
+
+def _reads_unwritten_memory(played: LayoutPlay) -> bool:
+    """Tell whether values are chance: another play has different ones in such memory."""
+    name = memory_is_written_before_it_is_read.__name__
+    found = played.simulation.violations
+    return any(each.violation.property == name for each in found)
 
 
 def _is_of_no_scaled_loss(mistakes: Sequence[FoundMistake], played: LayoutPlay) -> bool:
@@ -364,84 +374,20 @@ def _is_of_no_scaled_loss(mistakes: Sequence[FoundMistake], played: LayoutPlay) 
     return is_unscaled and isinstance(variation, NotFinite) and variation.is_local
 
 
-def _note(
-    mistakes: list[FoundMistake],
-    setup: Training,
-    played: LayoutPlay,
-    device: Device,
-) -> None:
-    """Note the mistakes of a play, each new one in the smallest training that shows it.
-
-    Raises:
-        UsageError: The smallest training differs when it is played again.
-    """
-    # Values of unwritten memory are chance: another play has different ones.
-    if _reads_unwritten_memory(played):
-        return
-    for finding in played.findings:
-        is_known = _note_layout(mistakes, finding, played.layout)
-        if is_known or _is_of_no_scaled_loss(mistakes, played):
-            continue
-        best = shrunk(setup, played, finding, device)
-        check_same_again(best.training, best.played, device)
-        named = with_its_number(setup, played, finding, best, device)
-        found = FoundMistake(
-            finding=named,
-            layout=best.played.layout,
-            num_micro_batches=best.training.num_micro_batches,
-            sizes=tuple(best.training.sizes.items()),
-            num_rows=best.training.num_rows,
-            layouts=(played.layout,),
-            variation=best.training.variation,
-            places=_places(named, best.training, best.played),
-        )
-        mistakes.append(found)
-
-
-def _reads_unwritten_memory(played: LayoutPlay) -> bool:
-    name = memory_is_written_before_it_is_read.__name__
-    found = played.simulation.violations
-    return any(each.violation.property == name for each in found)
-
-
-def _note_layout(
-    mistakes: list[FoundMistake], finding: WrongQuantity, layout: Layout
-) -> bool:
-    """Note one more layout of a mistake that was found before, and tell whether it was."""
-    same = (i for i, e in enumerate(mistakes) if e.finding.is_same(finding))
-    if (index := next(same, None)) is None:
-        return False
-    known = mistakes[index]
-    layouts = dict.fromkeys([*known.layouts, layout])
-    mistakes[index] = replace(known, layouts=tuple(layouts))
-    return True
-
-
-def _places(
-    finding: WrongQuantity, training: Training, played: LayoutPlay
-) -> tuple[SourceLine, ...]:
+def _found(smallest: Smaller, found_on: Layout) -> FoundMistake:
+    training, played, finding = smallest.training, smallest.played, smallest.finding
     ranks = [e for e in played.simulation.results if isinstance(e, RankValues)]
     steps = (each.steps[finding.step] for each in ranks)
     backwards = tuple(dict.fromkeys(line for each in steps for line in each.backwards))
     run = played.simulation.run
-    return places_of(finding, training, played.layout, run, backwards)
-
-
-def _note_as_it_is(
-    mistakes: list[FoundMistake], setup: Training, played: LayoutPlay
-) -> None:
-    """Note the mistakes of a play in the training of that play, without a smaller one."""
-    for finding in played.findings:
-        if not _note_layout(mistakes, finding, played.layout):
-            found = FoundMistake(
-                finding=finding,
-                layout=played.layout,
-                num_micro_batches=played.num_micro_batches,
-                sizes=(),
-                num_rows=None,
-                layouts=(played.layout,),
-                variation=played.variation,
-                saved_on=played.saved_on,
-                places=_places(finding, setup, played),
-            )
-            mistakes.append(found)
+    return FoundMistake(
+        finding=finding,
+        layout=played.layout,
+        num_micro_batches=played.num_micro_batches,
+        sizes=tuple(training.sizes.items()),
+        num_rows=training.num_rows,
+        layouts=(found_on,),
+        variation=played.variation,
+        saved_on=played.saved_on,
+        places=places_of(finding, training, played.layout, run, backwards),
+    )

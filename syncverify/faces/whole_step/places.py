@@ -20,8 +20,8 @@ from syncverify.judge.whole_step.causes import (
     StepMistake,
     TermsWeighted,
     Weighted,
+    WrongQuantity,
 )
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.trace.run import Run
@@ -47,12 +47,7 @@ def places_of(
 ) -> tuple[SourceLine, ...]:
     """Return where to look: collectives that the mistake is about, then functions.
 
-    Args:
-        finding: The mistake.
-        training: Model, data, loss and parallelism that the user describes.
-        layout: Its layout.
-        run: Its run; None if there is none.
-        backwards: Lines of the program that call `backward()` in the step.
+    The backwards are lines of the program that call `backward()` in the step.
     """
     collectives = [] if run is None else [*_collectives(finding.cause, layout, run)]
     if isinstance(finding.cause, CopiesRoundedApart):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 
@@ -18,31 +18,24 @@ from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulate import simulate, simulate_for_values
 from syncverify.faces.simulation.simulation import Simulation
 from syncverify.faces.whole_step.data import NotFinite
-from syncverify.faces.whole_step.gathered_late import gathered_late
 from syncverify.faces.whole_step.input_checks import (
     check_same_on_ranks,
     check_training,
     digests_of,
 )
-from syncverify.faces.whole_step.steps import (
-    optimizer_steps,
-    plain_gradients,
-    train_on_mesh,
-    train_plainly,
-)
+from syncverify.faces.whole_step.steps import optimizer_steps, plain_gradients, train
 from syncverify.faces.whole_step.training import Beside, Training
 from syncverify.faces.whole_step.value_checks import check_draws
-from syncverify.faces.whole_step.watching import watched_clipping
+from syncverify.faces.whole_step.watching import watched_steps
 from syncverify.judge.evidence import Ended
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout
-from syncverify.judge.whole_step.lower_noise import LowerNoise, pairs_of_noises
 from syncverify.judge.whole_step.mesh_play import MeshPlay
-from syncverify.judge.whole_step.noise import PAIR_OF_NOISES, NoiseOfSteps
-from syncverify.judge.whole_step.one_rank import as_one_rank
+from syncverify.judge.whole_step.noise import NOISES, Noise, pairs_of_noises
+from syncverify.judge.whole_step.parts import as_one_rank
 from syncverify.judge.whole_step.rounding import Roundings
 from syncverify.judge.whole_step.shards import fill
-from syncverify.judge.whole_step.values import RankValues
+from syncverify.judge.whole_step.values import Quantity, RankValues, StepValues
 from syncverify.plain_text import in_one_line
 
 _T = TypeVar("_T")
@@ -59,19 +52,10 @@ def watched() -> Iterator[None]:
     level = _ADVICE.level
     _ADVICE.setLevel(logging.ERROR)
     try:
-        with watched_clipping():
+        with watched_steps():
             yield
     finally:
         _ADVICE.setLevel(level)
-
-
-@contextmanager
-def _schedule_may_come_first(training: Training) -> Iterator[None]:
-    """Keep torch from a warning where the data skip the step before a schedule."""
-    with warnings.catch_warnings():
-        if isinstance(training.variation, NotFinite):
-            warnings.filterwarnings("ignore", message=_SCHEDULE_FIRST)
-        yield
 
 
 @contextmanager
@@ -93,18 +77,17 @@ def check(
     training: Training,
     layouts: Sequence[Layout],
     numbers: Sequence[int],
-    device: Device,
 ) -> None:
     """Check a training on one rank, and its model on all, before a step is played.
 
     Raises:
         UsageError: It cannot be played.
     """
-    _alone(lambda: check_training(training, layouts, numbers), device)
+    _alone(lambda: check_training(training, layouts, numbers), training.device)
     num_ranks = max(layout.num_ranks for layout in layouts)
     with watched():
         built = simulate_for_values(
-            lambda: digests_of(training.model()), num_ranks, device
+            lambda: digests_of(training.model()), num_ranks, training.device
         )
     # A build that ends on one rank alone is reported as the training of a layout.
     made = {rank: each for rank, each in enumerate(built.results) if each is not None}
@@ -114,112 +97,113 @@ def check(
 def play_on(
     training: Training,
     layout: Layout,
-    device: Device,
-    noise: NoiseOfSteps | None = None,
+    noise: Noise | None = None,
     *,
     finds_races: bool = True,
 ) -> Simulation:
-    """Play a training on a mesh.
+    """Return a play of a training on a mesh, with `RankValues` as results.
 
-    Args:
-        training: Model, data, loss and parallelism that the user describes.
-        layout: Names and sizes of the mesh axes.
-        device: Device that torch names to the program.
-        noise: Rounding noise; None for none.
-        finds_races: Whether races are looked for, or values are all that is needed.
-
-    Returns:
-        The play, with `RankValues` as results.
+    Races are looked for, unless values are all that is needed.
     """
     run = simulate if finds_races else simulate_for_values
 
     def program() -> RankValues:
-        return train_on_mesh(training, layout, device, noise)
+        return train(training, layout, noise)
 
     program.__module__, program.__qualname__ = "", f"training on {layout}"
-    with watched(), _schedule_may_come_first(training):
-        simulation = run(program, layout.num_ranks, device=device)
-    ranks = [each for each in simulation.results if isinstance(each, RankValues)]
-    if len(ranks) == layout.num_ranks:
+    with watched(), warnings.catch_warnings():
+        if isinstance(training.variation, NotFinite):
+            # The data skip the step before a schedule.
+            warnings.filterwarnings("ignore", message=_SCHEDULE_FIRST)
+        simulation = run(program, layout.num_ranks, device=training.device)
+    if (ranks := ranks_of(simulation, layout)) is not None:
         fill([each.kept for each in ranks])
     return simulation
+
+
+def ranks_of(simulation: Simulation, layout: Layout) -> list[RankValues] | None:
+    """Return the values of each rank; None where one has not ended, such as by `sys.exit(0)`."""
+    ranks = [each for each in simulation.results if isinstance(each, RankValues)]
+    return ranks if len(ranks) == layout.num_ranks else None
 
 
 def reference_of(
     training: Training,
     layout: Layout,
-    device: Device,
-    noises: Sequence[NoiseOfSteps] = PAIR_OF_NOISES,
+    noises: Sequence[Noise] = NOISES,
 ) -> OneRank:
-    """Play a training on one rank: plainly where it has a loss, or else its own step.
+    """Return a play of a training on one rank: plainly where it has a loss, or else its own step.
 
-    Args:
-        training: Model, data, loss and parallelism that the user describes.
-        layout: The layout whose axes, each of one rank, an own step gets where `beside` of the
-            training names no other layout.
-        device: Device that torch names to it.
-        noises: Rounding noise of each further play.
-
-    Returns:
-        The values; plays with rounding noise are made once they are needed.
+    An own step is made where `beside` of the training says, or on axes of the layout that have one rank
+    each. Plays with rounding noise are made once they are needed.
 
     Raises:
         UsageError: It does not end, or depends on random numbers that its steps draw.
     """
     if training.loss is None:
-        number = training.num_micro_batches
-        beside = training.beside or Beside(layout.of_ones(), number)
-        return _own_reference(training, beside, device, noises)
+        return _own_reference(training, layout, noises)
     if training.dtype in _LOW:
-        precise = _in_float64(training, device)
-        _check_draws(
-            precise.values, training, lambda other: _in_float64(other, device).values
-        )
-        return precise
-    plain = _alone(lambda: train_plainly(training), device)
-    _check_draws(
-        plain, training, lambda other: _alone(lambda: train_plainly(other), device)
-    )
-
-    @functools.cache
-    def noisy() -> list[RankValues]:
-        plays = (functools.partial(train_plainly, training, each) for each in noises)
-        return [_alone(play, device) for play in plays]
-
-    return OneRank(plain, noisy)
+        return _in_float64(training)
+    return _reference(_plain, training, noises)
 
 
-def _own_reference(
-    training: Training, beside: Beside, device: Device, noises: Sequence[NoiseOfSteps]
+def reference_in_lower_dtypes(
+    training: Training,
+    layout: Layout,
+    ranks: Sequence[RankValues],
+    roundings: Roundings,
 ) -> OneRank:
-    """Make the own step on the layout that others are compared with."""
-    setup = replace(training, num_micro_batches=beside.num_micro_batches)
-    values = _own_values(setup, beside.layout, device, None)
-    _check_draws(
-        values, setup, lambda other: _own_values(other, beside.layout, device, None)
-    )
+    """Return the values of one rank with the bounds of lower dtypes, as ranks of a mesh round to them.
 
-    @functools.cache
-    def noisy() -> list[RankValues]:
-        return [_own_values(setup, beside.layout, device, each) for each in noises]
+    Raises:
+        UsageError: A gradient overflows, and there is no scaler; or a step does not end.
+    """
+    noises = pairs_of_noises(roundings)
+    if training.loss is None:
+        own = _own_reference(training, layout, noises)
+        return replace(own, roundings=roundings)
+    found = _in_float64(training, noises, _skips(ranks))
+    return replace(found, roundings=roundings)
 
+
+def _reference(
+    play: Callable[[Training, Noise | None], RankValues],
+    training: Training,
+    noises: Sequence[Noise],
+) -> OneRank:
+    """Return the values of a play, which may not depend on the numbers that its steps draw."""
+    values = play(training, None)
+    if any(each.draws for each in values.steps):
+        check_draws(values, play(replace(training, draws_others=True), None))
+    noisy = functools.cache(lambda: [play(training, each) for each in noises])
     return OneRank(values, noisy)
 
 
-def _check_draws(
-    values: RankValues, training: Training, play: Callable[[Training], RankValues]
-) -> None:
-    """Check that a training whose steps draw random numbers has the same values with others."""
-    if any(each.draws for each in values.steps):
-        check_draws(values, play(replace(training, draws_others=True)))
-
-
-def _own_values(
-    training: Training, layout: Layout, device: Device, noise: NoiseOfSteps | None
+def _plain(
+    training: Training,
+    noise: Noise | None,
+    skips: frozenset[int] = frozenset(),
 ) -> RankValues:
-    simulation = play_on(training, layout, device, noise, finds_races=False)
-    ranks = [each for each in simulation.results if isinstance(each, RankValues)]
-    if len(ranks) < layout.num_ranks:
+    return _alone(lambda: train(training, None, noise, skips), training.device)
+
+
+def _own_reference(
+    training: Training, layout: Layout, noises: Sequence[Noise]
+) -> OneRank:
+    """Make the own step on the layout that others are compared with."""
+    number = training.num_micro_batches
+    beside = training.beside or Beside(layout.of_ones(), number)
+    setup = replace(training, num_micro_batches=beside.num_micro_batches)
+
+    def play(training: Training, noise: Noise | None) -> RankValues:
+        return _own_values(training, beside.layout, noise)
+
+    return _reference(play, setup, noises)
+
+
+def _own_values(training: Training, layout: Layout, noise: Noise | None) -> RankValues:
+    simulation = play_on(training, layout, noise, finds_races=False)
+    if (ranks := ranks_of(simulation, layout)) is None:
         place = "one rank" if layout.num_ranks == 1 else str(layout)
         raise UsageError(f"the step on {place} does not end: {_why(simulation)}")
     ranks = [gathered_late(training, each) for each in ranks]
@@ -227,59 +211,103 @@ def _own_values(
     if layout.num_ranks == 1:
         return one
     indices = range(training.num_steps)
-    batches = _alone(lambda: tuple(map(training.whole_batch, indices)), device)
+    batches = _alone(lambda: tuple(map(training.whole_batch, indices)), training.device)
     return replace(one, batches=batches)
 
 
 def _in_float64(
     training: Training,
-    device: Device,
+    noises: Sequence[Noise] = (),
     skips: frozenset[int] = frozenset(),
-    noises: Sequence[LowerNoise] = (),
-    roundings: Roundings | None = None,
 ) -> OneRank:
     """Play a training in float64, from values in its dtype; in its dtype where it has to be."""
+
+    def play(training: Training, noise: Noise | None) -> RankValues:
+        return _plain(training, noise, skips)
+
     computed_in: torch.dtype | None = torch.float64
-    precise = replace(training, computed_in=computed_in)
     try:
-        plain = _alone(lambda: train_plainly(precise, None, skips), device)
+        found = _reference(play, replace(training, computed_in=computed_in), noises)
     except UsageError:  # its code names a dtype, which float64 does not fit to
-        computed_in, precise = None, training
-        plain = _alone(lambda: train_plainly(precise, None, skips), device)
+        computed_in = None
+        found = _reference(play, training, noises)
+    return replace(found, skips=skips, computed_in=computed_in)
 
-    @functools.cache
-    def noisy() -> list[RankValues]:
-        return _alone(
-            lambda: [train_plainly(precise, each, skips) for each in noises], device
-        )
 
-    return OneRank(
-        plain, noisy, roundings=roundings, skips=skips, computed_in=computed_in
+def _skips(ranks: Sequence[RankValues]) -> frozenset[int]:
+    """Return the steps that a scaler skips on a rank, since a value overflows on one.
+
+    Raises:
+        UsageError: A gradient overflows, and there is no scaler.
+    """
+    overflows = sorted({step for each in ranks for step in each.overflows})
+    if not any(each.scales for each in ranks):
+        for step in overflows:
+            if not all(_is_finite(each.steps[step]) for each in ranks):
+                raise UsageError(
+                    f"a gradient overflows in float16 in step {step + 1}, on the mesh; give "
+                    "a `scaler`, or values of another size"
+                )
+        return frozenset()
+    return frozenset(
+        step for step in overflows if not all(e.steps[step].num_steps for e in ranks)
     )
 
 
-def lower_reference(
-    training: Training,
-    roundings: Roundings,
-    device: Device,
-    skips: frozenset[int] = frozenset(),
-) -> OneRank:
-    """Play a training on one rank in float64, with the noise of lower dtypes.
+def _is_finite(step: StepValues) -> bool:
+    gradients = step.tensors[Quantity.GRADIENT].values()
+    return all(each is None or bool(each.isfinite().all()) for each in gradients)
 
-    Args:
-        training: The training; it has a loss.
-        roundings: How it rounds on the mesh.
-        device: Device that torch names to it.
-        skips: Steps that the scaler skips on the mesh, since a value overflows there.
 
-    Returns:
-        The values, with those of plays with rounding noise.
+def gathered_late(training: Training, values: RankValues) -> RankValues:
+    """Return values of a rank, with the parameters that the next forward gathers.
+
+    A rank may keep a shard that its optimizer updates, and gather the parameters of the model in the
+    forward pass. After the step these have the values of the step before, or none. So the values that
+    the next backward sees are compared, and those of the last step are not.
 
     Raises:
-        UsageError: It does not end.
+        UsageError: There is one step, and so no next forward.
     """
-    noises = pairs_of_noises(roundings)
-    return _in_float64(training, device, skips, noises, roundings)
+    left = [_left(each) for each in values.steps]
+    if len(left) == 1 and left[0] and training.variation is None:
+        raise UsageError(
+            f"the optimizer leaves {min(left[0])} as it is, and updates other tensors: the forward "
+            "of the next step may gather it; make two steps or more"
+        )
+    steps, late = [*values.steps], set[str]()
+    for index, following in enumerate(values.steps[1:]):
+        step = steps[index]
+        seen = {n: following.used[n] for n in left[index] if n in following.used}
+        found = {n: v for n, v in seen.items() if not _is_equal(v, step.parameters[n])}
+        steps[index] = _with(step, {**step.parameters, **found})
+        late |= {*found}
+    last, late = steps[-1], late & left[-1]
+    steps[-1] = _with(last, {n: v for n, v in last.parameters.items() if n not in late})
+    return replace(values, steps=tuple(steps), late=frozenset(late))
+
+
+def _left(step: StepValues) -> set[str]:
+    """Return the parameters that a step leaves as its backward saw them, or without elements."""
+    return {
+        name
+        for name, used in step.used.items()
+        if name in step.read_elsewhere | step.copied
+        if (value := step.parameters.get(name)) is not None
+        if not value.numel() or _is_equal(value, used)
+    }
+
+
+def _with(
+    step: StepValues, parameters: Mapping[str, torch.Tensor | None]
+) -> StepValues:
+    return replace(step, tensors={**step.tensors, Quantity.PARAMETER: parameters})
+
+
+def _is_equal(one: torch.Tensor | None, two: torch.Tensor | None) -> bool:
+    if one is None or two is None or one.shape != two.shape:
+        return one is two
+    return torch.equal(one, two)
 
 
 def beside(
@@ -287,11 +315,14 @@ def beside(
     layout: Layout,
     ranks: Sequence[RankValues],
     reference: OneRank,
-    device: Device,
 ) -> MeshPlay:
     """Return values of a training on a mesh, beside those of one rank."""
     plain = replace(training, computed_in=reference.computed_in)
-    step = training.step
+    step, schedule = training.step, training.schedule
+
+    def gradients_of(*given: Any) -> Any:
+        return _alone(lambda: plain_gradients(plain, *given), training.device)
+
     return MeshPlay(
         layout,
         ranks,
@@ -301,13 +332,11 @@ def beside(
         num_micro_batches=training.num_micro_batches,
         has_loss=training.loss is not None,
         leaves_schedule=not (
-            training.schedule is None or step is None or takes(step, "schedule")
+            schedule is None or step is None or takes(step, "schedule")
         ),
-        gradients_of=lambda *given: _alone(
-            lambda: plain_gradients(plain, *given), device
-        ),
-        optimized=lambda values: _alone(
-            lambda: optimizer_steps(training, values), device
+        gradients_of=gradients_of,
+        optimized=lambda e: _alone(
+            lambda: optimizer_steps(training, e), training.device
         ),
     )
 

@@ -1,11 +1,11 @@
-"""Gradients that are no numbers: put there when the scaler unscales, or by an infinite loss."""
+"""Gradients of other data: no numbers, or one number as each element."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest.mock import patch
 
 import torch
@@ -13,63 +13,20 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map
 
-from syncverify.faces.whole_step.data import NotFinite
-from syncverify.judge.whole_step.differences import own_axes
-from syncverify.judge.whole_step.layout import Own
-
-
-class Poisoned(Protocol):
-    """Values that are no numbers, in one step of a rank."""
-
-    is_called: bool
-    has_infinite_loss: bool
-
-    def placed(self, scaler: Any) -> AbstractContextManager[None]:
-        """Place the values when a scaler is called within a block."""
-
-
-class InfiniteLoss:
-    """Make the scaled loss infinity on some ranks, so that their own gradients are no numbers.
-
-    Args:
-        is_here: Whether this rank is one of them.
-    """
-
-    def __init__(self, *, is_here: bool) -> None:
-        self._factor = math.inf if is_here else 1.0
-        self.is_called = False
-        self.has_infinite_loss = False
-
-    @contextmanager
-    def placed(self, scaler: Any) -> Iterator[None]:
-        """Make each loss infinity that a scaler scales within a block: one may be of one optimizer."""
-        scale, unscale = scaler.scale, scaler.unscale_
-
-        def scaled(outputs: Any) -> Any:
-            self.has_infinite_loss = self._factor == math.inf
-            return tree_map(lambda each: each * self._factor, scale(outputs))
-
-        def unscaled(*args: Any, **kwargs: Any) -> Any:
-            self.is_called = True
-            return unscale(*args, **kwargs)
-
-        with (
-            patch.object(scaler, "scale", scaled),
-            patch.object(scaler, "unscale_", unscaled),
-        ):
-            yield
+from syncverify.faces.whole_step.data import AllOnes, NotFinite
 
 
 class Poison:
-    """Put a value into the last element of a parameter's gradient.
+    """Make a rank's gradients no numbers: by an element, or by an infinite loss.
+
+    The element is the last one of a parameter's gradient, when the scaler unscales. The scaled loss
+    makes all gradients of the rank no numbers.
 
     Args:
-        variation: The parameter, and the value.
+        variation: The parameter and the value, or the infinite loss.
         parameters: Parameters of this rank, by name.
-        is_last: Whether this rank has the last shard of an ordinary tensor that is split.
-
-    Attributes:
-        has_infinite_loss: False: the loss stays as it is.
+        is_last: Whether this rank has the last shard of an ordinary tensor that is split; or the
+            last part of the batch, whose loss is infinite.
     """
 
     def __init__(
@@ -79,29 +36,35 @@ class Poison:
         *,
         is_last: bool,
     ) -> None:
-        self._value = variation.value
-        self._parameter = parameters.get(variation.name)
-        self._index = None if self._parameter is None else _last_index(self._parameter)
-        self._is_last = is_last
-        self.is_called = False
+        self.is_called = False  # whether the scaler unscaled
         self.has_infinite_loss = False
+        self._variation = variation
+        self._is_last = is_last
+        parameter = None if variation.is_local else parameters.get(variation.name)
+        self._parameter = parameter
+        self._index = None if parameter is None else _last_index(parameter)
 
     @contextmanager
     def placed(self, scaler: Any) -> Iterator[None]:
-        """Place the value when a scaler unscales within a block."""
-        original = scaler.unscale_
+        """Place the values when a scaler is called within a block: one may be of one optimizer."""
+        scale, unscale = scaler.scale, scaler.unscale_
 
-        def unscale(*args: Any, **kwargs: Any) -> Any:
+        def scaled(outputs: Any) -> Any:
+            self.has_infinite_loss = self._is_last
+            factor = math.inf if self._is_last else 1.0
+            return tree_map(lambda each: each * factor, scale(outputs))
+
+        def unscaled(*args: Any, **kwargs: Any) -> Any:
             if not self.is_called:
                 self.is_called = True
                 self._place()
-            return original(*args, **kwargs)
+            return unscale(*args, **kwargs)
 
-        scaler.unscale_ = unscale
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(scaler, "unscale_", unscaled))
+            if self._variation.is_local:
+                stack.enter_context(patch.object(scaler, "scale", scaled))
             yield
-        finally:
-            del scaler.unscale_
 
     @torch.no_grad()
     def _place(self) -> None:
@@ -111,9 +74,8 @@ class Poison:
         grad = parameter.grad
         local = grad.to_local() if isinstance(grad, DTensor) else grad
         if self._is_last and local.numel():
-            local[torch.unravel_index(torch.tensor(self._index), local.shape)] = (
-                self._value
-            )
+            index = torch.unravel_index(torch.tensor(self._index), local.shape)
+            local[index] = self._variation.value
 
 
 @torch.no_grad()
@@ -137,12 +99,54 @@ def _last_index(parameter: nn.Parameter) -> int | None:
     return index if 0 <= index < local.numel() else None
 
 
-def is_last_shard(
-    name: str, own: Own, coordinate: Mapping[str, int], sizes: Mapping[str, int]
-) -> bool:
-    """Tell whether a rank has the last shard of an ordinary tensor, or all of it."""
-    return all(
-        coordinate[axis] == sizes[axis] - 1
-        for axis in own_axes(name, own)
-        if axis in sizes
+@contextmanager
+def constant_gradients(
+    variation: AllOnes,
+    parameters: Mapping[str, nn.Parameter],
+    names: Sequence[str],
+    scaler: Any,
+) -> Iterator[None]:
+    """Make each element of a gradient one number within a block.
+
+    The number takes the place of a gradient before autograd adds it to `.grad`, so reducing,
+    unscaling and clipping come after it. FSDP2 sets the gradients of shards itself, and
+    calls the hooks for added gradients then.
+
+    Args:
+        variation: The numbers.
+        parameters: Parameters of this rank, by name.
+        names: Names of all parameters; the index of a name decides about its number.
+        scaler: The scaler of the loss, which will divide gradients; None for none.
+    """
+    scale = float(scaler.get_scale()) if hasattr(scaler, "get_scale") else 1.0
+    index = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    with ExitStack() as stack:
+        for name, parameter in parameters.items():
+            if parameter.requires_grad:
+                element = variation.element(index.get(name, 0)) * scale
+                stack.enter_context(_constant_gradient(parameter, element))
+        yield
+
+
+@contextmanager
+def _constant_gradient(parameter: nn.Parameter, element: float) -> Iterator[None]:
+    is_placed = False
+
+    def before(gradient: torch.Tensor) -> torch.Tensor:
+        nonlocal is_placed
+        is_placed = True
+        return torch.full_like(gradient, element)
+
+    def after(parameter: torch.Tensor) -> None:
+        if not is_placed and parameter.grad is not None:  # set without autograd
+            parameter.grad = torch.full_like(parameter.grad, element)
+
+    hooks = (
+        parameter.register_hook(before),
+        parameter.register_post_accumulate_grad_hook(after),
     )
+    try:
+        yield
+    finally:
+        for each in hooks:
+            each.remove()

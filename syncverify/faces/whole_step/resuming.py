@@ -15,34 +15,30 @@ from typing import Final
 import torch
 
 from syncverify.errors import UsageError
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulate import simulate
-from syncverify.faces.whole_step.outcome import LayoutPlay, worst_errors
-from syncverify.faces.whole_step.playing import watched
-from syncverify.faces.whole_step.saved_steps import (
+from syncverify.faces.whole_step.checkpoint import (
     LoadedValues,
     load_and_train,
     num_before,
     train_and_save,
 )
+from syncverify.faces.whole_step.outcome import LayoutPlay, worst_errors
+from syncverify.faces.whole_step.playing import watched
 from syncverify.faces.whole_step.training import Training
-from syncverify.judge.whole_step.causes import NotContinued, StepMistake
+from syncverify.judge.whole_step.causes import NotContinued, StepMistake, WrongQuantity
 from syncverify.judge.whole_step.differences import (
     ComparedValue,
     OneRank,
     compared,
     left_to_others,
-    piece,
 )
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.gradient_causes import grouped
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.loading_causes import loading_cause
-from syncverify.judge.whole_step.read_elsewhere import is_read_elsewhere
+from syncverify.judge.whole_step.parts import pieces
 from syncverify.judge.whole_step.shards import fill
-from syncverify.judge.whole_step.unread import unread
+from syncverify.judge.whole_step.unread import is_read_elsewhere, unread
 from syncverify.judge.whole_step.values import (
-    NamedTensors,
     Quantity,
     RankValues,
     parameter_of,
@@ -60,29 +56,20 @@ _HELD: Final = (Quantity.LOADED_STATE, Quantity.LOADED_RATE)
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint.
-
-    Attributes:
-        layout: Layout that wrote it.
-        path: Its folder.
-        generators: State of torch's generator by rank; None where the steps draw nothing.
-    """
+    """A checkpoint."""
 
     layout: Layout
     path: str
+    # State of torch's generator by rank; None where the steps draw nothing.
     generators: Sequence[torch.Tensor | None]
 
 
 def resumed_plays(
-    training: Training, layouts: Sequence[Layout], reference: OneRank, device: Device
+    training: Training, layouts: Sequence[Layout], reference: OneRank
 ) -> Iterator[LayoutPlay]:
     """Save on each layout, load on the same one and on the next one, and compare.
 
-    Args:
-        training: Model, data, loss and parallelism that the user describes.
-        layouts: Layouts on which it is right without a pause.
-        reference: Values of one rank, without a pause.
-        device: Device that torch names to the program.
+    The training is right on the layouts without a pause, as one rank makes it.
 
     Raises:
         UsageError: There is no step to make after loading, or torch's checkpoint would lose
@@ -99,9 +86,9 @@ def resumed_plays(
         for index, layout in enumerate(layouts):
             path = str(Path(folder) / str(index))
             Path(path).mkdir()
-            program = functools.partial(train_and_save, training, layout, device, path)
+            program = functools.partial(train_and_save, training, layout, path)
             with watched():
-                simulation = simulate(program, layout.num_ranks, device=device)
+                simulation = simulate(program, layout.num_ranks, device=training.device)
             if not simulation.is_right:
                 number = training.num_micro_batches
                 yield LayoutPlay(layout, number, simulation, saved_on=layout)
@@ -110,7 +97,7 @@ def resumed_plays(
             saved = Saved(layout, path, simulation.results)
             following = layouts[(index + 1) % len(layouts)]
             for target in dict.fromkeys((layout, following)):
-                yield _resumed(training, saved, target, reference, device)
+                yield _resumed(training, saved, target, reference)
 
 
 def _resumed(
@@ -118,11 +105,10 @@ def _resumed(
     saved: Saved,
     layout: Layout,
     reference: OneRank,
-    device: Device,
 ) -> LayoutPlay:
-    program = functools.partial(load_and_train, training, layout, device, saved.path)
+    program = functools.partial(load_and_train, training, layout, saved.path)
     with watched():
-        simulation = simulate(program, layout.num_ranks, device=device)
+        simulation = simulate(program, layout.num_ranks, device=training.device)
     number = training.num_micro_batches
     played = LayoutPlay(layout, number, simulation, saved_on=saved.layout)
     ranks = [each for each in simulation.results if isinstance(each, LoadedValues)]
@@ -141,19 +127,13 @@ def _resumed(
 
 @dataclass(frozen=True, slots=True)
 class ResumedPlay:
-    """A training that goes on from a checkpoint, beside one rank.
-
-    Attributes:
-        saved: The checkpoint.
-        layout: Layout that read it.
-        reference: Values of one rank, without a pause.
-    """
+    """A training that goes on from a checkpoint, beside one rank."""
 
     training: Training
     saved: Saved
-    layout: Layout
+    layout: Layout  # layout that read it
     ranks: Sequence[LoadedValues]
-    reference: OneRank
+    reference: OneRank  # values of one rank, without a pause
 
     @property
     def first_step(self) -> int:
@@ -202,10 +182,7 @@ class ResumedPlay:
         if value is None or not got:
             return
         own, layout = self.training.own, self.layout
-        expected = {
-            r: piece(name, value, layout=layout, rank=r, own=own, got=got[r])
-            for r in got
-        }
+        expected = pieces(name, value, got, layout=layout, own=own)
         yield ComparedValue(quantity, 0, name, got, expected)
 
     def _holding(self, parameter: str) -> set[int]:
@@ -243,14 +220,8 @@ class ResumedPlay:
             same = [each for each in loaded if each.quantity is quantity]
             total = sum(each.quantity is quantity for each in values)
             for cause, listed in grouped((each, self._cause(each)) for each in same):
-                yield WrongQuantity(
-                    quantity=quantity,
-                    step=self.first_step,
-                    cause=cause,
-                    differences=tuple(listed),
-                    follows=(),
-                    num_values=total,
-                )
+                step = self.first_step
+                yield WrongQuantity(quantity, step, cause, tuple(listed), total)
         if wrong and not loaded:
             first = next((e for e in wrong if not self._is_elsewhere(e)), wrong[0])
             same = [
@@ -258,13 +229,10 @@ class ResumedPlay:
                 for each in values
                 if (each.step, each.quantity) == (first.step, first.quantity)
             ]
+            cause = NotContinued(is_all_compared=self._is_all_compared)
+            differences = tuple(each for each in same if each.wrong_ranks)
             yield WrongQuantity(
-                quantity=first.quantity,
-                step=first.step,
-                cause=NotContinued(is_all_compared=self._is_all_compared),
-                differences=tuple(each for each in same if each.wrong_ranks),
-                follows=(),
-                num_values=len(same),
+                first.quantity, first.step, cause, differences, len(same)
             )
 
     def _is_elsewhere(self, found: ComparedValue) -> bool:
@@ -286,7 +254,5 @@ class ResumedPlay:
 
 def _rest(values: RankValues, first: int) -> RankValues:
     """Return the values of the later steps."""
-    start: NamedTensors = values.steps[first - 1].tensors[Quantity.PARAMETER]
-    return replace(
-        values, start=start, steps=values.steps[first:], batches=values.batches[first:]
-    )
+    start, steps = values.parameters_before(first), values.steps[first:]
+    return replace(values, start=start, steps=steps, batches=values.batches[first:])

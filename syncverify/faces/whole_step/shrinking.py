@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.comparing import compare
 from syncverify.faces.whole_step.outcome import LayoutPlay
 from syncverify.faces.whole_step.playing import reference_of
@@ -20,8 +19,8 @@ from syncverify.judge.whole_step.causes import (
     RanksDiffer,
     ReducedOver,
     StepMistake,
+    WrongQuantity,
 )
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 
 _MAX_PLAYS: Final = 12
@@ -41,9 +40,7 @@ class Smaller:
     finding: WrongQuantity
 
 
-def shrunk(
-    training: Training, played: LayoutPlay, finding: WrongQuantity, device: Device
-) -> Smaller:
+def shrunk(training: Training, played: LayoutPlay, finding: WrongQuantity) -> Smaller:
     """Return the smallest training that was found to show a mistake.
 
     A change is kept if the same values are wrong then, for a cause of the same kind. Values that
@@ -56,18 +53,16 @@ def shrunk(
         if change in tried:
             continue
         tried.append(change)
-        if (smaller := _shows(*change, best, device)) is not None:
+        if (smaller := _shows(*change, best)) is not None:
             best, changes = smaller, _changes(smaller)
     return best
 
 
-def _shows(
-    training: Training, layout: Layout, best: Smaller, device: Device
-) -> Smaller | None:
+def _shows(training: Training, layout: Layout, best: Smaller) -> Smaller | None:
     finding = best.finding
     try:
-        reference = reference_of(training, layout, device, noises=())
-        played = compare(training, layout, reference, device, finds_races=False)
+        reference = reference_of(training, layout, noises=())
+        played = compare(training, layout, reference, finds_races=False)
     except UsageError:  # such as a batch that cannot be divided
         return None
     # A gate of one expert is constant: then a part of the model no longer trains.

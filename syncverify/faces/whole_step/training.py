@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map
 
 from syncverify.calling import call
 from syncverify.errors import UsageError
+from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.watching import watch_bases
 from syncverify.judge.whole_step.layout import Layout, Own
 from syncverify.sim.process_wide.generators import seed_torch
@@ -44,7 +45,8 @@ class Variation(Protocol):
         """A short name."""
 
     def changed(self, batch: Any) -> Any:
-        """Return the batch of a step as it is trained on."""
+        """Return the batch of a step as it is trained on: most data leave it as it is."""
+        return batch
 
 
 def adamw(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -95,6 +97,7 @@ class Training:
         load: Takes the same; reads the checkpoint into them.
         beside: Where `step` makes the values to compare with; None with a loss.
         draws_others: Whether steps draw from the second seed, `seed + 1`.
+        device: Device that torch names to the program.
     """
 
     build: Function
@@ -122,6 +125,7 @@ class Training:
     load: Function | None = None
     beside: Beside | None = None
     draws_others: bool = False
+    device: Device = "cuda"
 
     def __post_init__(self) -> None:
         """Check the arguments.

@@ -1,17 +1,29 @@
-"""Checks of a played training, before its values are compared."""
+"""Checks of a played training: its values can be compared, and differences are mistakes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import torch
 
 from syncverify.errors import UsageError
 from syncverify.faces.whole_step.data import NotFinite
 from syncverify.faces.whole_step.training import Training
-from syncverify.judge.whole_step.batches import is_same_batch, rank_part
+from syncverify.judge.whole_step.causes import Clamped, OtherOption, WrongQuantity
+from syncverify.judge.whole_step.differences import ComparedValue, OneRank, is_close
 from syncverify.judge.whole_step.layout import Layout
-from syncverify.judge.whole_step.values import Quantity, RankValues
+from syncverify.judge.whole_step.parts import is_same_batch, rank_part
+from syncverify.judge.whole_step.values import Quantity, RankValues, parameter_of
+
+# Quantities in which a mistake of a factor of 2 shows first.
+_TELLING: Final = (
+    Quantity.GRADIENT,
+    Quantity.NORM,
+    Quantity.STEPPED,
+    Quantity.RETURNED,
+    Quantity.PARAMETER,
+)
 
 
 def check_values(
@@ -73,8 +85,7 @@ def _check_updated(training: Training, one_rank: RankValues) -> None:
         or isinstance(training.variation, NotFinite)
     ):
         return
-    last = one_rank.steps[-1].tensors[Quantity.PARAMETER]
-    start = one_rank.start
+    start, last = one_rank.start, one_rank.steps[-1].parameters
     pairs = ((start.get(name), last.get(name)) for name in elsewhere)
     if all(a is not None and b is not None and torch.equal(a, b) for a, b in pairs):
         raise UsageError(
@@ -87,16 +98,14 @@ def _check_updated(training: Training, one_rank: RankValues) -> None:
 def check_draws(one: RankValues, other: RankValues) -> None:
     """Check that a training on one rank does not depend on random numbers of its steps.
 
-    Args:
-        one: Values of the training.
-        other: Its values where steps draw other numbers.
+    In the other values, steps draw other numbers.
 
     Raises:
         UsageError: It does.
     """
     for ours, theirs in zip(one.steps, other.steps, strict=True):
-        for name, value in ours.tensors[Quantity.PARAMETER].items():
-            again = theirs.tensors[Quantity.PARAMETER].get(name)
+        for name, value in ours.parameters.items():
+            again = theirs.parameters.get(name)
             if value is None or again is None or torch.equal(value, again):
                 continue
             raise UsageError(
@@ -131,3 +140,104 @@ def check_batches(
 def _first(names: Iterable[str]) -> str:
     listed = [*names]
     return ", ".join(map(repr, listed[:3])) + (", ..." if len(listed) > 3 else "")
+
+
+def check_plain(
+    training: Training, ranks: Sequence[RankValues], found: Sequence[WrongQuantity]
+) -> None:
+    """Check that the differences are mistakes, and not another way of training.
+
+    Raises:
+        UsageError: An own step makes all of them on purpose, and a plain one makes none.
+    """
+    if training.step is None or training.loss is None:
+        return
+    ways = [_own_way(training, ranks, each) for each in found]
+    if ways and all(ways):
+        raise UsageError(
+            f"step() {ways[0]}, and torch's plain step on one rank does not; leave out `loss`, "
+            "so that ranks are compared with your own step on one rank"
+        )
+
+
+def _own_way(
+    training: Training, ranks: Sequence[RankValues], found: WrongQuantity
+) -> str:
+    """Return the way of training that makes a difference, in words; "" for a mistake."""
+    match found.cause:
+        case Clamped(limit):
+            return f"cuts each element of a gradient off at {limit:g}"
+        case OtherOption(name, value, expected) if training.schedule is None:
+            first = found.differences[0]
+            parameter = parameter_of(first.name)
+            built = ranks[first.wrong_ranks[0]].options.get(parameter, {})
+            if built.get(name) == expected:
+                return f"sets {name}={value} in step {found.step + 1}"
+    return ""
+
+
+def check_judged(values: Sequence[ComparedValue], reference: OneRank) -> None:
+    """Check that a mistake of a factor of 2 would be seen in some value.
+
+    Raises:
+        UsageError: It would be seen in none and no value is wrong, or the scaler skips each step.
+    """
+    roundings = reference.roundings
+    if roundings is None or any(each.wrong_ranks for each in values):
+        return
+    if len(reference.skips) == len(reference.values.steps):
+        raise UsageError(
+            "a value overflows in float16 in each step, and the scaler skips them all; make "
+            "more steps, or start with a smaller scale"
+        )
+    telling = [each for each in values if each.quantity in _TELLING]
+    if telling and not any(each.is_judged for each in telling):
+        raise UsageError(
+            f"rounding of {roundings.names} may be as large as a mistake of a factor "
+            "of 2 in all values of this training, so nothing can be judged; compare in a "
+            "higher dtype, or with fewer layers or steps"
+        )
+
+
+def check_same_again(
+    layout: Layout, ranks: Sequence[RankValues], again: Sequence[RankValues | None]
+) -> None:
+    """Check that two plays of a layout are equal: other random numbers could explain a mistake.
+
+    Raises:
+        UsageError: Values differ from those of the first play, or a rank does not end.
+    """
+    if (where := _first_difference(ranks, again)) is None:
+        return
+    raise UsageError(
+        f"two plays of layout {layout} with the same seed differ (first: {where}), so "
+        "they cannot be compared with one rank; draw random numbers from torch's default "
+        "generator, or seed yours inside of parallelize() or step()"
+    )
+
+
+def _first_difference(
+    ranks: Sequence[RankValues], others: Sequence[RankValues | None]
+) -> str | None:
+    for rank, (ours, theirs) in enumerate(zip(ranks, others, strict=False)):
+        if theirs is None:
+            return f"the end of rank {rank}"
+        pairs = zip(_named(ours), _named(theirs), strict=False)
+        for (name, one), (_, two) in pairs:
+            if one is None or two is None:
+                is_same = one is two
+            else:
+                is_same = is_close(one, two, tolerance=0.0)
+            if not is_same:
+                return f"{name} on rank {rank}"
+    return None
+
+
+def _named(values: RankValues) -> Iterator[tuple[str, torch.Tensor | None]]:
+    """Yield all values of a rank, with the words of each."""
+    for name, value in values.start.items():
+        yield f"{Quantity.START.value} {name}", value
+    for index, step in enumerate(values.steps, start=1):
+        for quantity, tensors in step.tensors.items():
+            for name, value in tensors.items():
+                yield f"step {index}, {quantity.value} {name}", value

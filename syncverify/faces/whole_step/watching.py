@@ -54,21 +54,6 @@ class StepWatch:
         optimizers: Optimizers of the training, also those of no class of torch.
         copies: Parameter of the model of which a tensor of an optimizer is a copy, as earlier steps
             showed.
-
-    Attributes:
-        before_clip: Gradients before the first clipping, by parameter.
-        begun: Gradients of the model when an optimizer with tensors of its own begins its step.
-        read: Gradients as the optimizer reads them, by parameter.
-        norm: The norm of the last clipping; None if torch's clipping was not called.
-        max_norms: The largest norms that the calls of torch's clipping were given.
-        used: Parameters that no optimizer has, as the first backward sees them; no DTensors.
-        has_one_norm: Whether all calls of torch's clipping were given one norm.
-        optimizers: The optimizers that stepped, one entry a step.
-        options: Options with which they update each parameter.
-        updated: Parameters as the last step of an optimizer left them; no DTensors.
-        copies: Parameter of the model of which a tensor of an optimizer is a copy.
-        is_read_elsewhere: Parameters that optimizers with tensors of their own may update from
-            a tensor that is not their gradient.
     """
 
     def __init__(
@@ -77,19 +62,26 @@ class StepWatch:
         optimizers: Sequence[Any],
         copies: dict[torch.Tensor, nn.Parameter],
     ) -> None:
+        # Gradients before the first clipping, by parameter.
         self.before_clip = dict[nn.Parameter, torch.Tensor]()
+        # Gradients of the model when an optimizer with tensors of its own begins its step.
         self.begun = dict[nn.Parameter, torch.Tensor]()
+        # Gradients as the optimizer reads them.
         self.read = dict[torch.Tensor, torch.Tensor]()
+        # The norm of the last clipping, and whether all calls were given that one.
         self.norm: torch.Tensor | None = None
-        self.max_norms = set[float]()
-        self.backwards = dict[SourceLine, None]()
-        self.used = dict[nn.Parameter, torch.Tensor]()
         self.has_one_norm = True
-        self.optimizers = list[Any]()
+        self.max_norms = set[float]()  # that the calls of torch's clipping were given
+        self.backwards = dict[SourceLine, None]()
+        # Parameters that no optimizer has, as the first backward sees them; no DTensors.
+        self.used = dict[nn.Parameter, torch.Tensor]()
+        self.optimizers = list[Any]()  # that stepped, one entry a step
         self.options = dict[torch.Tensor, dict[str, object]]()
-        self.draws = False
+        # Parameters as the last step of an optimizer left them; no DTensors.
         self.updated = dict[torch.Tensor, torch.Tensor]()
         self.copies = copies
+        # Parameters that optimizers with tensors of their own may update from a tensor that is not
+        # their gradient.
         self.is_read_elsewhere = dict[torch.Tensor, None]()
         self._parameters = dict.fromkeys(parameters)
         held = {each for optimizer in optimizers for each in parameters_of(optimizer)}
@@ -122,14 +114,9 @@ class StepWatch:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the steps of this thread within a block."""
+        """Watch the steps of this thread within a block of `watched_steps`."""
         _rank.watch = self
         with ExitStack() as stack:
-            for hook in (
-                register_optimizer_step_pre_hook(_sees_step),
-                register_optimizer_step_post_hook(_sees_end),
-            ):
-                stack.callback(hook.remove)
             for each in self._others:
                 stack.enter_context(patch.object(each, "step", self._seen(each)))
             try:
@@ -329,11 +316,11 @@ def watch_bases(optimizer: Any) -> None:
 
 
 @contextmanager
-def watched_clipping() -> Iterator[None]:
-    """Let the watch of each thread see torch's clipping and calls of backward within a block."""
-    original = clip_grad._clip_grads_with_norm_
+def watched_steps() -> Iterator[None]:
+    """Let the watch of each thread see steps, torch's clipping and calls of backward within a block."""
+    clip, make_gradients = clip_grad._clip_grads_with_norm_, torch.autograd.backward
 
-    def seen(
+    def clips(
         parameters: Any,
         max_norm: float,
         total_norm: torch.Tensor,
@@ -342,27 +329,34 @@ def watched_clipping() -> Iterator[None]:
     ) -> None:
         is_one = isinstance(parameters, torch.Tensor)
         listed = [parameters] if is_one else [*parameters]
-        if (watch := getattr(_rank, "watch", None)) is not None:
+        if (watch := _watch()) is not None:
             watch.sees_clip(listed, total_norm, max_norm)
-        original(listed, max_norm, total_norm, *rest, **more)
-
-    make_gradients = torch.autograd.backward
+        clip(listed, max_norm, total_norm, *rest, **more)
 
     def backward(*args: Any, **more: Any) -> None:
-        if (watch := getattr(_rank, "watch", None)) is not None:
+        if (watch := _watch()) is not None:
             watch.sees_backward(calling_line())
         make_gradients(*args, **more)
 
-    with (
-        patch.object(clip_grad, "_clip_grads_with_norm_", seen),
-        patch.object(nn.utils, "clip_grads_with_norm_", seen),
-        patch.object(torch.autograd, "backward", backward),
-    ):
+    with ExitStack() as stack:
+        stack.callback(register_optimizer_step_pre_hook(_sees_step).remove)
+        stack.callback(register_optimizer_step_post_hook(_sees_end).remove)
+        for owner, name, seen in (
+            (clip_grad, "_clip_grads_with_norm_", clips),
+            (nn.utils, "clip_grads_with_norm_", clips),
+            (torch.autograd, "backward", backward),
+        ):
+            stack.enter_context(patch.object(owner, name, seen))
         yield
 
 
+def _watch() -> StepWatch | None:
+    """Return the watch of this thread."""
+    return getattr(_rank, "watch", None)
+
+
 def _sees_step(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-    if (watch := getattr(_rank, "watch", None)) is None:
+    if (watch := _watch()) is None:
         return None
     watch.sees_step(optimizer)
     own, *rest = args
@@ -385,5 +379,5 @@ def _seen_closure(watch: StepWatch, optimizer: Optimizer, argument: Any) -> Any:
 
 
 def _sees_end(optimizer: Optimizer, *_: object) -> None:
-    if (watch := getattr(_rank, "watch", None)) is not None:
+    if (watch := _watch()) is not None:
         watch.sees_end(optimizer)

@@ -15,7 +15,7 @@ from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.judge.whole_step.causes import AddedBias
-from syncverify.judge.whole_step.differences import ComparedValue, piece
+from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.mesh_play import MeshPlay
 from syncverify.judge.whole_step.values import NamedTensors
 
@@ -28,10 +28,7 @@ def added_bias(
 ) -> AddedBias | None:
     """Return the biases that are added once a rank, where this gives all wrong gradients.
 
-    Args:
-        wrong: The wrong gradients of one step.
-        play: The training on a mesh.
-        start: Parameters before the step.
+    The parameters are those before the step of the gradients.
     """
     if not play.has_loss:
         return None
@@ -81,17 +78,7 @@ def _gives(wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors) 
     for each in wrong:
         if each.name not in gradients:
             return False
-        expected = {
-            rank: piece(
-                each.name,
-                gradients[each.name],
-                layout=play.layout,
-                rank=rank,
-                own=play.own,
-                got=got,
-            )
-            for rank, got in each.got.items()
-        }
+        expected = play.pieces(each, gradients[each.name])
         if replace(each, expected=expected).wrong_ranks:
             return False
     return True

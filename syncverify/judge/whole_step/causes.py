@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.values import Quantity
+
 
 class StepMistake(Protocol):
     """Why a value is wrong. Two parameters with equal causes are one finding."""
@@ -19,78 +22,58 @@ class StepMistake(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LacksSum:
-    """Each rank has its own part; the sum over some axes is right.
-
-    Attributes:
-        factor: By how much that sum has to be multiplied to be right.
-    """
+    """Each rank has its own part; the sum over some axes is right."""
 
     axes: frozenset[str]
-    factor: float = 1.0
-    word: str = field(default="lacks-sum", init=False)
+    factor: float = 1.0  # by how much that sum has to be multiplied to be right
+    word = "lacks-sum"
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedOver:
-    """The gradients of the wrong ranks are added.
+    """The gradients of the wrong ranks are added."""
 
-    Attributes:
-        axes: Axes over which gradients are added.
-        right: Axes over which they should be added.
-        factor: By how much the sum is multiplied.
-    """
-
-    axes: frozenset[str]
-    right: frozenset[str]
-    factor: float = 1.0
-    word: str = field(default="reduced-over", init=False)
+    axes: frozenset[str]  # axes over which gradients are added
+    right: frozenset[str]  # axes over which they should be added
+    factor: float = 1.0  # by how much the sum is multiplied
+    word = "reduced-over"
 
 
 @dataclass(frozen=True, slots=True)
 class TermsWeighted:
-    """The terms of the loss count by wrong factors.
+    """The terms of the loss count by wrong factors."""
 
-    Attributes:
-        factors: Wrong weight of each term divided by its right weight, by name.
-        axes: Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
-        is_number_of_parts: Whether that is the number of micro-batches, or its reciprocal.
-    """
-
+    # Wrong weight of each term divided by its right weight, by name.
     factors: tuple[tuple[str, float], ...]
+    # Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
     axes: frozenset[frozenset[str]] = frozenset()
+    # Whether that is the number of micro-batches, or its reciprocal.
     is_number_of_parts: bool = False
-    word: str = field(default="terms-weighted", init=False)
+    word = "terms-weighted"
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """All ranks have the right value times a factor.
-
-    Attributes:
-        axes: Sets of axes whose number of ranks is the factor, or its reciprocal.
-        is_scale: Whether the factor is the scale of the loss, or its reciprocal.
-        is_number_of_parts: Whether it is the number of micro-batches, or its reciprocal.
-        rows: What else has this number, such as "rows of a rank"; or its reciprocal.
-    """
+    """All ranks have the right value times a factor."""
 
     factor: float
+    # Sets of axes whose number of ranks is the factor, or its reciprocal.
     axes: frozenset[frozenset[str]] = frozenset()
+    # Whether the factor is the scale of the loss, or its reciprocal.
     is_scale: bool = False
+    # Whether it is the number of micro-batches, or its reciprocal.
     is_number_of_parts: bool = False
+    # What else has this number, such as "rows of a rank"; or its reciprocal.
     rows: tuple[str, ...] = ()
-    word: str = field(default="scaled", init=False)
+    word = "scaled"
 
 
 @dataclass(frozen=True, slots=True)
 class RanksScaled:
-    """Ranks have the right value times a factor of their own.
+    """Ranks have the right value times a factor of their own."""
 
-    Attributes:
-        factors: Each wrong rank with its factor.
-    """
-
-    factors: tuple[tuple[int, float], ...]
-    word: str = field(default="ranks-scaled", init=False)
+    factors: tuple[tuple[int, float], ...]  # each wrong rank with its factor
+    word = "ranks-scaled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +81,25 @@ class Missing:
     """Ranks have no gradient, or zeros, where one rank has values."""
 
     ranks: tuple[int, ...]
-    word: str = field(default="missing", init=False)
+    word = "missing"
 
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A sum of the parts of the batch, each with a wrong weight.
+    """A sum of the parts of the batch, each with a wrong weight."""
 
-    Attributes:
-        weights: Wrong weight of each part divided by its right weight.
-        are_equal: Whether parts of different size have equal weights: a mean of means.
-    """
-
-    weights: tuple[float, ...]
+    weights: tuple[float, ...]  # wrong weight of each part divided by its right weight
+    # Whether parts of different size have equal weights: a mean of means.
     are_equal: bool
-    word: str = field(default="weighted", init=False)
+    word = "weighted"
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchesWeighted:
-    """The micro-batches of each rank count by wrong factors.
+    """The micro-batches of each rank count by wrong factors."""
 
-    Attributes:
-        factors: The factor of each one, 1 where it is right.
-    """
-
-    factors: tuple[float, ...]
-    word: str = field(default="micro-batches-weighted", init=False)
+    factors: tuple[float, ...]  # the factor of each one, 1 where it is right
+    word = "micro-batches-weighted"
 
     @property
     def is_repeated(self) -> bool:
@@ -137,15 +112,11 @@ class MicroBatchesWeighted:
 
 @dataclass(frozen=True, slots=True)
 class AddedBias:
-    """Each rank of some axes adds biases to its part of a sum, so that they count once a rank.
-
-    Attributes:
-        names: The biases.
-    """
+    """Each rank of some axes adds biases to its part of a sum, so that they count once a rank."""
 
     names: tuple[str, ...]
     axes: frozenset[str]
-    word: str = field(default="added-bias", init=False)
+    word = "added-bias"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +126,14 @@ class OwnParts:
     A batch norm uses the statistics of a rank's own rows, and a contrastive loss compares them.
     """
 
-    word: str = field(default="own-parts", init=False)
+    word = "own-parts"
 
 
 @dataclass(frozen=True, slots=True)
 class NotCleared:
     """The gradient of the step before is still in it."""
 
-    word: str = field(default="not-cleared", init=False)
+    word = "not-cleared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,76 +141,57 @@ class NotANumber:
     """Ranks have NaN or infinity where one rank has numbers, or the other way round."""
 
     ranks: tuple[int, ...]
-    word: str = field(default="not-a-number", init=False)
+    word = "not-a-number"
 
 
 @dataclass(frozen=True, slots=True)
 class CopiesRoundedApart:
-    """Copies of one value are right within rounding, and differ between ranks.
-
-    Attributes:
-        ranks: The ranks that have the copies.
-    """
+    """Copies of one value are right within rounding, and differ between ranks."""
 
     ranks: tuple[int, ...]
     axes: frozenset[str] = frozenset()
-    word: str = field(default="copies-rounded-apart", init=False)
+    word = "copies-rounded-apart"
 
 
 @dataclass(frozen=True, slots=True)
 class RanksDiffer:
-    """Copies of one value differ between ranks.
+    """Copies of one value differ between ranks."""
 
-    Attributes:
-        ranks: The ranks whose copy is wrong.
-        are_copies: Whether these are copies; otherwise each rank has a shard, and those are off
-            by different amounts.
-    """
-
-    ranks: tuple[int, ...]
+    ranks: tuple[int, ...]  # the ranks whose copy is wrong
     axes: frozenset[str] = frozenset()
+    # Whether these are copies; otherwise each rank has a shard, and those are off by different
+    # amounts.
     are_copies: bool = True
-    word: str = field(default="ranks-differ", init=False)
+    word = "ranks-differ"
 
 
 @dataclass(frozen=True, slots=True)
 class NormOf:
-    """The norm leaves gradients out, or counts some twice.
-
-    Attributes:
-        axes: Axes over which their squares are not added, or counted once a rank.
-        is_missing: Whether the sum over the axes is missing; otherwise it is one too many.
-    """
+    """The norm leaves gradients out, or counts some twice."""
 
     names: tuple[str, ...]
+    # Axes over which their squares are not added, or counted once a rank.
     axes: frozenset[str]
+    # Whether the sum over the axes is missing; otherwise it is one too many.
     is_missing: bool
-    word: str = field(default="norm", init=False)
+    word = "norm"
 
 
 @dataclass(frozen=True, slots=True)
 class NormOfOneRank:
-    """The norm counts the parts of one rank alone of gradients that ranks split.
-
-    Attributes:
-        axes: Axes that split them.
-    """
+    """The norm counts the parts of one rank alone of gradients that ranks split."""
 
     names: tuple[str, ...]
-    axes: frozenset[str]
-    word: str = field(default="norm-of-one-rank", init=False)
+    axes: frozenset[str]  # axes that split them
+    word = "norm-of-one-rank"
 
 
 @dataclass(frozen=True, slots=True)
 class NormWithout:
-    """The norm leaves out some parameters.
-
-    Attributes:
-        names: The parameters.
-    """
+    """The norm leaves out some parameters."""
 
     names: tuple[str, ...]
-    word: str = field(default="norm-without", init=False)
+    word = "norm-without"
 
 
 NormMistake = NormOf | NormOfOneRank | NormWithout
@@ -247,28 +199,20 @@ NormMistake = NormOf | NormOfOneRank | NormWithout
 
 @dataclass(frozen=True, slots=True)
 class NotClipped:
-    """The norm is right, and its coefficient is not applied.
+    """The norm is right, and its coefficient is not applied."""
 
-    Attributes:
-        coefficient: Number by which the gradients should have been multiplied.
-    """
-
-    coefficient: float
-    word: str = field(default="not-clipped", init=False)
+    coefficient: float  # number by which the gradients should have been multiplied
+    word = "not-clipped"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherCoefficient:
-    """Ranks multiply gradients by another coefficient.
+    """Ranks multiply gradients by another coefficient."""
 
-    Attributes:
-        coefficients: Coefficient of each such rank.
-        expected: The coefficient of one rank.
-        norm: The mistake in the norm that gives these coefficients, where one is known.
-    """
-
+    # Coefficient of each such rank.
     coefficients: Mapping[int, float] = field(hash=False)
-    expected: float
+    expected: float  # the coefficient of one rank
+    # The mistake in the norm that gives these coefficients, where one is known.
     norm: NormMistake | None = None
 
     @property
@@ -279,91 +223,65 @@ class OtherCoefficient:
 
 @dataclass(frozen=True, slots=True)
 class NotUpdated:
-    """The optimizer does not have parameters, or leaves them as they were.
+    """The optimizer does not have parameters, or leaves them as they were."""
 
-    Attributes:
-        ranks: The ranks whose copy is not updated.
-    """
-
-    ranks: tuple[int, ...]
-    word: str = field(default="not-updated", init=False)
+    ranks: tuple[int, ...]  # the ranks whose copy is not updated
+    word = "not-updated"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherlyFrozen:
-    """Ranks train a parameter that one rank freezes, or the other way round.
-
-    Attributes:
-        are_frozen: Whether these ranks freeze it, and one rank trains it.
-    """
+    """Ranks train a parameter that one rank freezes, or the other way round."""
 
     ranks: tuple[int, ...]
-    are_frozen: bool
-    word: str = field(default="otherly-frozen", init=False)
+    are_frozen: bool  # whether these ranks freeze it, and one rank trains it
+    word = "otherly-frozen"
 
 
 @dataclass(frozen=True, slots=True)
 class OtherOption:
-    """An option of the optimizers on the mesh differs from that of the optimizer on one rank.
-
-    Attributes:
-        name: Name of the option.
-        value: Its value on the first wrong rank.
-        expected: Its value on one rank.
-        axes: Sets of axes whose number of ranks is one value divided by the other.
-        is_left: Whether a schedule changes it on one rank, and the own step takes no `schedule`.
-    """
+    """An option of the optimizers on the mesh differs from that of the optimizer on one rank."""
 
     name: str
-    value: object
-    expected: object
+    value: object  # its value on the first wrong rank
+    expected: object  # its value on one rank
+    # Sets of axes whose number of ranks is one value divided by the other.
     axes: frozenset[frozenset[str]] = frozenset()
+    # Whether a schedule changes it on one rank, and the own step takes no `schedule`.
     is_left: bool = False
-    word: str = field(default="other-option", init=False)
+    word = "other-option"
 
 
 @dataclass(frozen=True, slots=True)
 class Clamped:
-    """Each element is right, or cut off at a limit.
-
-    Attributes:
-        limit: The limit.
-    """
+    """Each element is right, or cut off at a limit."""
 
     limit: float
-    word: str = field(default="clamped", init=False)
+    word = "clamped"
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Ranks make another number of optimizer steps.
-
-    Attributes:
-        expected: Number of steps on one rank.
-    """
+    """Ranks make another number of optimizer steps."""
 
     ranks: tuple[int, ...]
-    expected: int
-    word: str = field(default="decided", init=False)
+    expected: int  # number of steps on one rank
+    word = "decided"
 
 
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
     """A value after loading is that of a new training."""
 
-    word: str = field(default="not-loaded", init=False)
+    word = "not-loaded"
 
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """The parts of a loaded tensor are at wrong places, or some are there several times.
+    """The parts of a loaded tensor are at wrong places, or some are there several times."""
 
-    Attributes:
-        order: Index of the right part that is found at each place.
-    """
-
-    order: tuple[int, ...]
-    word: str = field(default="misplaced", init=False)
+    order: tuple[int, ...]  # index of the right part that is found at each place
+    word = "misplaced"
 
     @property
     def is_one_part(self) -> bool:
@@ -373,18 +291,43 @@ class Misplaced:
 
 @dataclass(frozen=True, slots=True)
 class NotContinued:
-    """All that was compared after loading is right, and the steps after it are not.
+    """All that was compared after loading is right, and the steps after it are not."""
 
-    Attributes:
-        is_all_compared: Whether no optimizer has tensors of its own, whose state has no right value.
-    """
-
+    # Whether no optimizer has tensors of its own, whose state has no right value.
     is_all_compared: bool = True
-    word: str = field(default="not-continued", init=False)
+    word = "not-continued"
 
 
 @dataclass(frozen=True, slots=True)
 class Unexplained:
     """None of the known mistakes gives these values."""
 
-    word: str = field(default="unexplained", init=False)
+    word = "unexplained"
+
+
+@dataclass(frozen=True, slots=True)
+class WrongQuantity:
+    """One mistake."""
+
+    quantity: Quantity  # the first quantity of a step that it makes wrong
+    step: int  # number of the first step that it makes wrong, from 0
+    cause: StepMistake
+    differences: tuple[ComparedValue, ...]  # the wrong values of this quantity and step
+    num_values: int
+    # Later quantities that are wrong as well, in the order of a step; the first mistake of a
+    # training has them all.
+    follows: tuple[Quantity, ...] = ()
+    # Values of the same quantity and step that are wrong because of it, since a wrong gradient
+    # flows back to earlier layers, or into a norm.
+    spread: tuple[ComparedValue, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the wrong values."""
+        return frozenset(each.name for each in self.differences)
+
+    def is_same(self, other: WrongQuantity) -> bool:
+        """Tell whether another finding, of another layout or step, is this mistake."""
+        kinds = (self.quantity, self.cause.word)
+        are_alike = kinds == (other.quantity, other.cause.word)
+        return are_alike and not self.names.isdisjoint(other.names)

@@ -16,9 +16,9 @@ from syncverify.judge.whole_step.causes import (
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import multiple_of
 from syncverify.judge.whole_step.gradient_causes import gradient_causes, grouped
-from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.mesh_play import Known, Squares
 from syncverify.judge.whole_step.mixtures import Explained
-from syncverify.judge.whole_step.norm_causes import Squares, wrong_squares
+from syncverify.judge.whole_step.norm_causes import wrong_squares
 
 # Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
 _ADDED_TO_NORM = 1e-6
@@ -26,6 +26,7 @@ _ADDED_TO_NORM = 1e-6
 _RELATIVE_OF_NORM = 1e-5
 # The gradients before clipping, by rank.
 RankGradients = Mapping[int, torch.Tensor | None]
+_Pair = tuple[ComparedValue, StepMistake]
 
 
 def coefficient_of(norm: float, clip: float) -> float:
@@ -45,34 +46,28 @@ def clip_causes(
     """Return the mistakes behind wrong gradients that the optimizer reads.
 
     Args:
-        found: The wrong gradients.
+        found: The wrong gradients; each occurs once in the result.
         before: Gradients before clipping, by name and rank.
-        squares: Squares of the gradients that the ranks have.
+        squares: Squares of the gradients that the ranks have: after clipping that is not seen.
         clip: Largest norm; None clips nothing.
         known: Facts with which mistakes are looked for.
-        is_seen: Whether clipping was seen; the squares are those after it otherwise.
-
-    Returns:
-        Mistakes with the gradients that they explain; each wrong gradient occurs once.
+        is_seen: Whether clipping was seen.
     """
-    unread = [each for each in found if _is_unread(each, before.get(each.name, {}))]
-    found = [each for each in found if not _is_unread(each, before.get(each.name, {}))]
-    clipped, others = list[tuple[ComparedValue, StepMistake]](), list[ComparedValue]()
+    lacking, clipped = list[_Pair](), list[_Pair]()
+    others = list[ComparedValue]()
     for each in found:
-        cause = None if clip is None else _clip_cause(each, before.get(each.name, {}))
-        if cause is None:
-            others.append(each)
-        else:
+        own = before.get(each.name, {})
+        if _is_unread(each, own):
+            lacking.append((each, NotUpdated(tuple(each.wrong_ranks))))
+        elif clip is not None and (cause := _clip_cause(each, own)) is not None:
             clipped.append((each, cause))
+        else:
+            others.append(each)
     explained = [
-        (
-            _with_norm(cause, squares, clip, _norm_slack(listed), is_seen=is_seen),
-            listed,
-        )
+        (_with_norm(cause, listed, squares, clip, is_seen=is_seen), listed)
         for cause, listed in grouped(clipped)
     ]
-    lacking = grouped((e, NotUpdated(tuple(e.wrong_ranks))) for e in unread)
-    return [*lacking, *gradient_causes(others, known), *explained]
+    return [*grouped(lacking), *gradient_causes(others, known), *explained]
 
 
 def _is_unread(found: ComparedValue, before: RankGradients) -> bool:
@@ -104,17 +99,11 @@ def _clip_cause(found: ComparedValue, before: RankGradients) -> StepMistake | No
     return OtherCoefficient(real, expected)
 
 
-def _norm_slack(clipped: Sequence[ComparedValue]) -> float:
-    """Return how exact a norm is that is found from clipped gradients."""
-    slack = max((each.relative_slack for each in clipped), default=0.0)
-    return _RELATIVE_OF_NORM + slack
-
-
 def _with_norm(
     cause: StepMistake,
+    clipped: Sequence[ComparedValue],
     squares: Squares,
     clip: float | None,
-    slack: float,
     *,
     is_seen: bool,
 ) -> StepMistake:
@@ -122,11 +111,12 @@ def _with_norm(
     if not isinstance(cause, OtherCoefficient) or clip is None:
         return cause
     coefficients = {
-        rank: cause.coefficients.get(rank, cause.expected)
-        for rank in range(squares.layout.num_ranks)
+        rank: cause.coefficients.get(rank, cause.expected) for rank in squares.ranks
     }
     if any(not 0 < each < 1 for each in coefficients.values()):
         return cause
     norms = {rank: clip / each for rank, each in coefficients.items()}
-    before = squares if is_seen else squares.divided(coefficients)
-    return replace(cause, norm=wrong_squares(norms, before, slack))
+    if not is_seen:
+        squares = squares.multiplied(lambda rank, _: 1 / coefficients[rank])
+    slack = _RELATIVE_OF_NORM + max(each.relative_slack for each in clipped)
+    return replace(cause, norm=wrong_squares(norms, squares, slack))

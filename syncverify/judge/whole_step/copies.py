@@ -1,16 +1,40 @@
-"""Copies of one value that differ between ranks."""
+"""Copies of one value that differ between ranks: they are wrong, or right within rounding.
+
+Note [Copies are equal to the bit]
+
+Ranks that hold one parameter make the same update of it, or receive it. An all-reduce gives each rank
+the same bits: a ring or a tree reduces each element in one place and sends the result, in NCCL as in
+gloo. So a difference in the last bits has a reason in the program, such as an owner that keeps the value
+from before a cast, or ranks that add in different orders. Nothing removes it, and copies drift apart.
+
+Compared are parameters before the first step and after each, and gradients that the optimizer
+reads. Gradients before they are reduced, and buffers, may differ. So may a gradient that the optimizer
+may not read, or whose update the step replaces (`unread.py`). Two ranks have copies if the same part of
+one rank's tensor is right for both: coincidences of values do not count. Zeros of both signs are equal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, groupby
+from typing import Final
 
 import torch
 
-from syncverify.judge.whole_step.causes import RanksDiffer, StepMistake, Unexplained
+from syncverify.judge.whole_step.causes import (
+    CopiesRoundedApart,
+    RanksDiffer,
+    StepMistake,
+    Unexplained,
+    WrongQuantity,
+)
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import axis_sets
 from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.values import Quantity, RankValues
 
+_COPIED: Final = (Quantity.START, Quantity.STEPPED, Quantity.PARAMETER)
 # By how much the value of each rank is off; None where the rank has no value.
 _Off = dict[int, torch.Tensor | None]
 
@@ -18,16 +42,14 @@ _Off = dict[int, torch.Tensor | None]
 def copy_cause(found: ComparedValue, layout: Layout) -> StepMistake:
     """Return how the copies of a wrong value differ."""
     off = {rank: _off(found, rank) for rank in found.got}
-    pairs = {pair for pair in _pairs(off) if not _is_near(off, *pair, found)}
+    pairs = {
+        pair for pair in combinations(sorted(off), 2) if not _is_near(off, *pair, found)
+    }
     if not pairs:
         return Unexplained()
     copies = {pair for pair in pairs if _are_copies(found, *pair)}
     axes = fewest_axes(copies or pairs, layout)
     return RanksDiffer(tuple(found.wrong_ranks), axes, bool(copies))
-
-
-def _pairs(off: _Off) -> Iterator[tuple[int, int]]:
-    yield from ((rank, other) for rank in off for other in off if rank < other)
 
 
 def _are_copies(found: ComparedValue, rank: int, other: int) -> bool:
@@ -62,3 +84,57 @@ def _is_near(off: _Off, rank: int, other: int, found: ComparedValue) -> bool:
         return False
     near = torch.allclose(one, two, rtol=0.0, atol=found.tolerance, equal_nan=True)
     return near
+
+
+def copies_apart(
+    values: Iterable[ComparedValue], ranks: Sequence[RankValues], layout: Layout
+) -> list[WrongQuantity]:
+    """Return the first copies that differ, as one mistake; none where all are equal.
+
+    All values are right, and in the order of the steps.
+    """
+    found = list[WrongQuantity]()
+    listed = (each for each in values if _is_copied(each, ranks))
+    for (step, quantity), group in groupby(listed, lambda e: (e.step, e.quantity)):
+        every = [*group]
+        apart = [each for value in every for each in _apart(value)]
+        if apart:
+            cause = _cause(apart, layout)
+            found.append(WrongQuantity(quantity, step, cause, tuple(apart), len(every)))
+    follows = {each.quantity for each in found[1:]} - {e.quantity for e in found[:1]}
+    ordered = tuple(each for each in Quantity if each in follows)
+    return [replace(each, follows=ordered) for each in found[:1]]
+
+
+def _is_copied(value: ComparedValue, ranks: Sequence[RankValues]) -> bool:
+    if value.quantity is not Quantity.STEPPED:
+        return value.quantity in _COPIED
+    steps = (ranks[rank].steps[value.step] for rank in value.got)
+    return all(
+        value.name not in step.read_elsewhere and value.name not in step.left
+        for step in steps
+    )
+
+
+def _apart(value: ComparedValue) -> Iterator[ComparedValue]:
+    """Yield a value beside the first copy, for each part with copies that differ."""
+    by_part = dict[tuple[int, torch.Size], list[int]]()
+    for rank, expected in value.expected.items():
+        if expected.numel():
+            key = (expected.data_ptr(), expected.shape)
+            by_part.setdefault(key, []).append(rank)
+    for ranks in by_part.values():
+        got = {rank: value.got[rank] for rank in ranks}
+        if (first := got[ranks[0]]) is None:
+            continue
+        beside = replace(
+            value, got=got, expected=dict.fromkeys(ranks, first), tolerance=0.0
+        )
+        if beside.wrong_ranks:
+            yield beside
+
+
+def _cause(apart: Sequence[ComparedValue], layout: Layout) -> CopiesRoundedApart:
+    pairs = {(min(each.got), rank) for each in apart for rank in each.wrong_ranks}
+    ranks = dict.fromkeys(rank for each in apart for rank in each.got)
+    return CopiesRoundedApart(tuple(sorted(ranks)), fewest_axes(pairs, layout))

@@ -28,11 +28,7 @@ def factor_of(
 ) -> float | None:
     """Return the number by which a tensor is a multiple of another one; None for none.
 
-    Args:
-        value: The tensor.
-        base: The other one.
-        slack: Difference of an element of the tensor that rounding of lower dtypes explains.
-        slack_of_base: The same of the other tensor.
+    Slacks are the differences of an element that rounding of lower dtypes explains.
     """
     factor = multiple_of(value, base, slack, slack_of_base)
     if factor is None or value is None:
@@ -64,9 +60,7 @@ def multiple_of(
 def simplest(factor: float, slack: float) -> float:
     """Return the simplest factor that rounding allows: a power of two, or a fraction.
 
-    Args:
-        factor: A factor.
-        slack: Relative difference of values that rounding of lower dtypes explains.
+    The slack is the relative difference of values that rounding of lower dtypes explains.
     """
     if not slack:
         return rounded(factor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 import torch
@@ -14,20 +14,22 @@ from syncverify.judge.whole_step.causes import (
     LacksSum,
     NotUpdated,
     OtherCoefficient,
+    OtherlyFrozen,
+    OtherOption,
     RanksDiffer,
     Scaled,
     StepMistake,
     Unexplained,
+    WrongQuantity,
 )
-from syncverify.judge.whole_step.clip_causes import clip_causes
+from syncverify.judge.whole_step.clip_causes import RankGradients, clip_causes
 from syncverify.judge.whole_step.copies import copy_cause
-from syncverify.judge.whole_step.differences import ComparedValue, piece
+from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.factors import axes_with
 from syncverify.judge.whole_step.gradient_causes import gradient_causes, grouped
-from syncverify.judge.whole_step.known import Known
-from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
 from syncverify.judge.whole_step.mixtures import Explained
 from syncverify.judge.whole_step.norm_causes import norm_cause
-from syncverify.judge.whole_step.option_causes import frozen_cause, option_cause
 from syncverify.judge.whole_step.own_values import by_own_values
 from syncverify.judge.whole_step.unread import unread
 from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter_of
@@ -36,49 +38,8 @@ from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter
 _EXACT = (Quantity.STATE, Quantity.PARAMETER)
 
 
-@dataclass(frozen=True, slots=True)
-class WrongQuantity:
-    """One mistake.
-
-    Attributes:
-        quantity: The first quantity of a step that it makes wrong.
-        step: Number of the first step that it makes wrong, from 0.
-        cause: The mistake.
-        differences: The wrong values of this quantity and step.
-        follows: Later quantities that are wrong as well, in the order of a step; the first mistake
-            of a training has them all.
-        num_values: Number of values of the quantity, right or wrong.
-        spread: Values of the same quantity and step that are wrong because of it, since a
-            wrong gradient flows back to earlier layers, or into a norm.
-    """
-
-    quantity: Quantity
-    step: int
-    cause: StepMistake
-    differences: tuple[ComparedValue, ...]
-    follows: tuple[Quantity, ...]
-    num_values: int
-    spread: tuple[ComparedValue, ...] = ()
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of the wrong values."""
-        return frozenset(each.name for each in self.differences)
-
-    def is_same(self, other: WrongQuantity) -> bool:
-        """Tell whether another finding, of another layout or step, is this mistake."""
-        kinds = (self.quantity, self.cause.word)
-        are_alike = kinds == (other.quantity, other.cause.word)
-        return are_alike and not self.names.isdisjoint(other.names)
-
-
 def findings(values: Iterable[ComparedValue], play: MeshPlay) -> list[WrongQuantity]:
-    """Return the mistakes behind values that differ.
-
-    Args:
-        values: All compared values, in the order of the steps.
-        play: The training on a mesh.
-    """
+    """Return the mistakes behind values that differ, of all values in the order of the steps."""
     found, follows = list[WrongQuantity](), list[Quantity]()
     for (step, quantity), listed in groupby(
         values, key=lambda each: (each.step, each.quantity)
@@ -103,14 +64,7 @@ def _mistakes(
     """Return the mistakes behind wrong values of one quantity and step."""
     quantity, step = wrong[0].quantity, wrong[0].step
     return [
-        WrongQuantity(
-            quantity=quantity,
-            step=step,
-            cause=cause,
-            differences=tuple(listed),
-            follows=(),
-            num_values=total,
-        )
+        WrongQuantity(quantity, step, cause, tuple(listed), total)
         for cause, listed in _causes(wrong, play, start)
     ]
 
@@ -246,8 +200,8 @@ def _cause(found: ComparedValue, play: MeshPlay, known: Known) -> StepMistake:
 
 def _update_cause(found: ComparedValue, play: MeshPlay) -> StepMistake:
     """Return why a parameter, or a state of its optimizer, is wrong though its gradient is not."""
-    frozen = frozen_cause(found, play.frozen, play.reference.values.frozen)
-    if (known := frozen or option_cause(found, play)) is not None:
+    known = _frozen_cause(found, play) or _option_cause(found, play)
+    if known is not None:
         return known
     if found.quantity is Quantity.PARAMETER and _is_as_before(found, play):
         return NotUpdated(tuple(found.wrong_ranks))
@@ -257,29 +211,11 @@ def _update_cause(found: ComparedValue, play: MeshPlay) -> StepMistake:
 def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
     """Tell whether the optimizer's step left a parameter as it was, on all wrong ranks."""
     for rank in found.wrong_ranks:
-        values = play.ranks[rank]
-        before = (
-            values.steps[found.step - 1].tensors[Quantity.PARAMETER]
-            if found.step
-            else values.start
-        )
+        before = play.ranks[rank].parameters_before(found.step)
         ours, theirs = found.got[rank], before.get(found.name)
         if ours is None or theirs is None or not torch.equal(ours, theirs):
             return False
     return True
-
-
-def _pieces(
-    found: ComparedValue, value: torch.Tensor | None, play: MeshPlay
-) -> dict[int, torch.Tensor | None]:
-    """Return the part of a whole value that each rank has."""
-    own = play.own
-    return {
-        rank: None
-        if value is None
-        else piece(found.name, value, layout=play.layout, rank=rank, own=own, got=got)
-        for rank, got in found.got.items()
-    }
 
 
 def _stepped_causes(
@@ -289,14 +225,46 @@ def _stepped_causes(
     step = wrong[0].step
     is_seen = play.clip_is_seen(step)
     plain = play.reference.tensors(Quantity.GRADIENT, step)
-    before = {
-        each.name: (
-            play.by_rank(Quantity.GRADIENT, step, each.name)
-            if is_seen
-            else _pieces(each, plain.get(each.name), play)
-        )
-        for each in wrong
-    }
+
+    def before(found: ComparedValue) -> RankGradients:
+        if is_seen:
+            return play.by_rank(Quantity.GRADIENT, step, found.name)
+        value = plain.get(found.name)
+        return {} if value is None else play.pieces(found, value)
+
+    gradients = {each.name: before(each) for each in wrong}
     squares = play.squares(step)
-    clip = play.clip
-    return clip_causes(wrong, before, squares, clip, known, is_seen=is_seen)
+    return clip_causes(wrong, gradients, squares, play.clip, known, is_seen=is_seen)
+
+
+def _frozen_cause(found: ComparedValue, play: MeshPlay) -> OtherlyFrozen | None:
+    """Return that ranks freeze a parameter and one rank does not, or the reverse; None otherwise."""
+    is_frozen = found.name in play.reference.values.frozen
+    ranks = tuple(found.wrong_ranks)
+    is_other = all((found.name in play.ranks[r].frozen) != is_frozen for r in ranks)
+    return OtherlyFrozen(ranks, not is_frozen) if ranks and is_other else None
+
+
+def _option_cause(found: ComparedValue, play: MeshPlay) -> OtherOption | None:
+    """Return the first option of a parameter that differs from one rank's on all wrong ranks."""
+    name, step = parameter_of(found.name), found.step
+    plain = play.reference.values.steps[step].options.get(name, {})
+    by_rank = [play.ranks[r].steps[step].options_of(name) for r in found.wrong_ranks]
+    for option, expected in plain.items():
+        values = [each.get(option, expected) for each in by_rank]
+        if values and all(value != expected for value in values):
+            return _other(name, option, values[0], expected, play)
+    return None
+
+
+def _other(
+    parameter: str, name: str, value: object, expected: object, play: MeshPlay
+) -> OtherOption:
+    starts = [each.steps[0].options_of(parameter).get("lr") for each in play.ranks]
+    if name == "lr" and play.leaves_schedule and value in starts:
+        return OtherOption(name, value, expected, is_left=True)
+    numbers = [each for each in (value, expected) if isinstance(each, int | float)]
+    if len(numbers) == 2 and all(each > 0 for each in numbers):
+        factor = numbers[0] / numbers[1]
+        return OtherOption(name, value, expected, axes_with(play.layout, factor))
+    return OtherOption(name, value, expected)

@@ -30,9 +30,14 @@ from syncverify.judge.whole_step.factors import (
     is_number,
     rounded,
 )
-from syncverify.judge.whole_step.known import Known
-from syncverify.judge.whole_step.mixtures import Explained, mixtures, usable
-from syncverify.judge.whole_step.wrong_groups import wrong_group
+from syncverify.judge.whole_step.mesh_play import Known
+from syncverify.judge.whole_step.mixtures import (
+    Explained,
+    mixtures,
+    sum_of,
+    usable,
+    wrong_group,
+)
 
 
 def gradient_causes(
@@ -43,12 +48,7 @@ def gradient_causes(
     A small tensor fits many mistakes: one element is a multiple of any other. So the mistake
     that explains most gradients is taken first, and the simpler one of two.
 
-    Args:
-        found: The wrong gradients of one step.
-        known: Facts with which mistakes are looked for.
-
-    Returns:
-        Each wrong gradient occurs once.
+    Each wrong gradient of the step occurs once.
     """
     tried, left = _tried(found, known), [*found]
     causes = list[Explained]()
@@ -166,9 +166,10 @@ def scaled_by(factor: float, known: Known) -> Scaled:
 
 
 def _lacks_sum(found: ComparedValue, known: Known) -> StepMistake | None:
+    group = known.layout.group
     for axes in axis_sets(known.layout):
         factors = [
-            factor_of(value, _sum(found, known.layout.group(rank, axes)), found.slack)
+            factor_of(value, sum_of(map(found.got.get, group(rank, axes))), found.slack)
             for rank, value in found.expected.items()
         ]
         factor = common_factor(factors, RELATIVE + found.relative_slack)
@@ -185,14 +186,6 @@ def _are_multiples(found: ComparedValue) -> bool:
         factor is not None or _is_zero(found.got[rank])
         for rank, factor in _own_factors(found).items()
     )
-
-
-def _sum(found: ComparedValue, ranks: Sequence[int]) -> torch.Tensor | None:
-    values = [found.got.get(rank) for rank in ranks]
-    present = [each for each in values if each is not None]
-    if not present or any(each.shape != present[0].shape for each in present):
-        return None
-    return torch.stack(present).sum(0)
 
 
 def _not_cleared(found: ComparedValue, known: Known) -> StepMistake | None:

@@ -20,12 +20,9 @@ Own = Mapping[str, Mapping[str, int]] | Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The axes of a device mesh.
+    """The axes of a device mesh."""
 
-    Attributes:
-        axes: Name and size of each axis, from the slowest one to the fastest one.
-    """
-
+    # Name and size of each axis, from the slowest one to the fastest one.
     axes: tuple[tuple[str, int], ...]
 
     @classmethod
@@ -118,11 +115,7 @@ class Layout:
         """Yield the layouts in which one axis has fewer ranks: axis by axis, the fewest first."""
         for name, size in self.axes:
             for less in (each for each in range(1, size) if size % each == 0):
-                yield Layout(
-                    tuple(
-                        (axis, less if axis == name else old) for axis, old in self.axes
-                    )
-                )
+                yield Layout(tuple({**dict(self.axes), name: less}.items()))
 
 
 def all_layouts(names: Iterable[str], max_ranks: int) -> list[Layout]:

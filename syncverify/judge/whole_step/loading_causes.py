@@ -19,15 +19,12 @@ def loading_cause(
 ) -> StepMistake:
     """Return the mistake behind a wrong value after loading.
 
-    Args:
-        found: The value.
-        fresh: The same value before loading, by rank.
-        saved_on: Layout that wrote the checkpoint.
-        layout: Layout that read it.
+    One layout wrote the checkpoint, another one read it. Fresh values are those before loading, by rank.
     """
     if all(_is_fresh(found, fresh, rank) for rank in found.wrong_ranks):
         return NotLoaded()
-    numbers = sorted({saved_on.num_ranks, layout.num_ranks, *_sizes(saved_on, layout)})
+    sizes = {size for each in (saved_on, layout) for _, size in each.axes}
+    numbers = sorted(sizes | {saved_on.num_ranks, layout.num_ranks})
     for parts, right in _divided(found, numbers):
         order = _order(parts, right, found.tolerance)
         if order is not None and order != tuple(range(len(right))):
@@ -41,11 +38,6 @@ def _is_fresh(found: ComparedValue, fresh: Fresh, rank: int) -> bool:
         # The state of a new optimizer is empty, or zero.
         return value is None or not value.any()
     return is_close(value, before, 0.0)
-
-
-def _sizes(*layouts: Layout) -> Iterator[int]:
-    for layout in layouts:
-        yield from (size for _, size in layout.axes)
 
 
 def _divided(

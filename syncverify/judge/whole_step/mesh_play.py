@@ -2,57 +2,176 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from syncverify.errors import UsageError
-from syncverify.judge.whole_step.batches import is_same_batch, micro_batches
-from syncverify.judge.whole_step.differences import OneRank, own_axes
-from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.differences import ComparedValue, OneRank
+from syncverify.judge.whole_step.factors import is_number
 from syncverify.judge.whole_step.layout import Layout, Own
-from syncverify.judge.whole_step.norm_causes import Squares
+from syncverify.judge.whole_step.parts import (
+    is_same_batch,
+    micro_batches,
+    own_axes,
+    pieces,
+)
 from syncverify.judge.whole_step.values import NamedTensors, Quantity, RankValues
+
+# Names of parameters, by the axes over which they are split.
+Classes = Mapping[frozenset[str], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Facts with which the mistakes of one step are looked for."""
+
+    layout: Layout
+    own: Own = field(default_factory=dict)
+    # Gradient of the loss of each different part of the batch, by name.
+    parts: Sequence[Mapping[str, torch.Tensor]] = ()
+    part_of: Sequence[int] = ()  # index of each rank's part
+    # Gradient of each term of the loss, by name, where the loss has several.
+    terms: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
+    # Rank 0's gradients of the step before, by name; None in the first step.
+    before: NamedTensors | None = None
+    scale: float = 1.0  # the scale of the loss; 1 without a scaler
+    num_micro_batches: int = 1
+    # Gradient of the loss of each micro-batch of each different part, by name; none where there is
+    # one.
+    micro_batches: Sequence[Mapping[str, torch.Tensor]] = ()
+    frozen: Sequence[frozenset[str]] = ()
+
+    def is_number_of_parts(self, factor: float) -> bool:
+        """Tell whether a factor is the number of micro-batches, or its reciprocal."""
+        whole = factor if factor >= 1 else 1 / factor
+        return is_number(whole, self.num_micro_batches)
+
+    @property
+    def split_axes(self) -> frozenset[str]:
+        """The axes over which ranks have different parts of the batch."""
+        return frozenset(
+            name
+            for name in self.layout.names
+            if any(self._differs(rank, name) for rank in range(len(self.part_of)))
+        )
+
+    def _differs(self, rank: int, axis: str) -> bool:
+        group = self.layout.group(rank, [axis])
+        return len({self.part_of[other] for other in group}) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """Squares of the gradients of each rank."""
+
+    layout: Layout
+    # Sum of the squares of a rank's part of each gradient, by name.
+    by_rank: Sequence[Mapping[str, float]]
+    split_over: Mapping[str, frozenset[str]]
+
+    @property
+    def ranks(self) -> range:
+        """All ranks."""
+        return range(self.layout.num_ranks)
+
+    @property
+    def large_axes(self) -> list[str]:
+        """The axes with more than one rank."""
+        return [name for name, size in self.layout.axes if size > 1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that have a gradient."""
+        return tuple(n for n in self.split_over if any(e.get(n) for e in self.by_rank))
+
+    @property
+    def norm(self) -> float:
+        """The norm of all gradients, each element counted once."""
+        return math.sqrt(self.whole(self.names))
+
+    def held(self, name: str) -> list[int]:
+        """Return the ranks that have a part of a gradient."""
+        return [rank for rank in self.ranks if name in self.by_rank[rank]]
+
+    def whole(self, names: Sequence[str]) -> float:
+        """Return the squares of some parameters, each element counted once."""
+        return sum(
+            self.total(held[0], [name], self.split_over[name])
+            for name in names
+            if (held := self.held(name))
+        )
+
+    def classes(self) -> Classes:
+        """Return the parameters by the axes that split them."""
+        named = dict[frozenset[str], list[str]]()
+        for name, axes in self.split_over.items():
+            named.setdefault(axes & {*self.large_axes}, []).append(name)
+        return {axes: tuple(names) for axes, names in named.items()}
+
+    def total(self, rank: int, names: Sequence[str], axes: frozenset[str]) -> float:
+        """Return the sum of some parameters' squares over the ranks of some axes."""
+        return sum(
+            self.by_rank[other].get(name, 0.0)
+            for other in self.layout.group(rank, axes)
+            for name in names
+        )
+
+    def of_first_rank(
+        self, names: Sequence[str], axes: frozenset[str], axis: str
+    ) -> list[float]:
+        """Return, for each rank, some parameters' squares on the first rank of an axis."""
+        return [
+            self.total(self.layout.group(rank, {axis})[0], names, axes - {axis})
+            for rank in self.ranks
+        ]
+
+    def multiplied(self, factor: Callable[[int, str], float]) -> Squares:
+        """Return the squares of gradients that are multiplied, by rank and name."""
+        by_rank = [
+            {name: square * factor(rank, name) ** 2 for name, square in named.items()}
+            for rank, named in enumerate(self.by_rank)
+        ]
+        return replace(self, by_rank=by_rank)
+
+    def own_norm(self, rank: int) -> float:
+        """Return the norm of the gradients that a rank has, with the shards of others."""
+        return math.sqrt(
+            sum(self.total(rank, names, axes) for axes, names in self.classes().items())
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PlainGradients:
-    """Gradients on one rank, by name.
+    """Gradients on one rank, by name."""
 
-    Attributes:
-        parts: Gradients of the loss, for each part of a batch.
-        terms: Gradients of each term of the loss of the whole batch, where there are several.
-    """
-
+    # Gradients of the loss, for each part of a batch.
     parts: list[dict[str, torch.Tensor]]
+    # Gradients of each term of the loss of the whole batch, where there are several.
     terms: dict[str, dict[str, torch.Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
 class MeshPlay:
-    """Values of a training on a mesh, beside those of one rank.
-
-    Attributes:
-        reference: Values of one rank.
-        clip: Largest norm of gradients; None without clipping.
-        has_loss: Whether the training has a loss, so that one rank can play parts of a step.
-        leaves_schedule: Whether there is a schedule, and the user's step does not take it.
-        gradients_of: Plays parts of a batch on one rank, in a step, from given parameters, and
-            returns their gradients.
-        optimized: Plays the optimizer on the gradients of a rank, and returns its values by step.
-    """
+    """Values of a training on a mesh, beside those of one rank."""
 
     layout: Layout
     ranks: Sequence[RankValues]
     reference: OneRank
     own: Own
-    clip: float | None
+    clip: float | None  # largest norm of gradients; None without clipping
     num_micro_batches: int
+    # Whether the training has a loss, so that one rank can play parts of a step.
     has_loss: bool
+    # Whether there is a schedule, and the user's step does not take it.
     leaves_schedule: bool
+    # Plays parts of a batch on one rank, in a step, from given parameters, and returns their
+    # gradients.
     gradients_of: Callable[[Sequence[Any], int, NamedTensors], PlainGradients]
+    # Plays the optimizer on the gradients of a rank, and returns its values by step.
     optimized: Callable[[RankValues], list[Mapping[Quantity, NamedTensors]]]
 
     @property
@@ -61,10 +180,11 @@ class MeshPlay:
         scales = self.reference.tensors(Quantity.SCALE, 0).values()
         return next((float(each) for each in scales if each is not None), 1.0)
 
-    @property
-    def frozen(self) -> list[frozenset[str]]:
-        """The frozen parameters of each rank."""
-        return [each.frozen for each in self.ranks]
+    def pieces(
+        self, found: ComparedValue, value: torch.Tensor
+    ) -> dict[int, torch.Tensor]:
+        """Return the part of a whole value that each rank of a compared value has."""
+        return pieces(found.name, value, found.got, layout=self.layout, own=self.own)
 
     def clip_is_seen(self, step: int) -> bool:
         """Tell whether all ranks called torch's clipping in a step."""
@@ -94,9 +214,7 @@ class MeshPlay:
     def known(self, step: int, start: NamedTensors) -> Known:
         """Return the facts that explain the mistakes of a step.
 
-        Args:
-            step: Number of the step.
-            start: Parameters before the step: those of one rank, or the ranks' own.
+        It starts with parameters of one rank, or with the ranks' own.
         """
         before = self.ranks[0].steps[step - 1].tensors if step else {}
         number = self.num_micro_batches
@@ -105,17 +223,13 @@ class MeshPlay:
             self.own,
             scale=self.scale,
             num_micro_batches=number,
-            frozen=self.frozen,
+            frozen=[each.frozen for each in self.ranks],
         )
         if not self.has_loss:
             return facts
         batches, part_of = _different_parts(self.ranks, step)
-        smaller = (
-            [each for batch in batches for each in micro_batches(batch, number)]
-            if number > 1
-            else []
-        )
-        listed = [*batches, *smaller]
+        smaller = [each for part in batches for each in micro_batches(part, number)]
+        listed = [*batches, *(smaller if number > 1 else [])]
         try:
             found = self.gradients_of(listed, step, start)
         except UsageError:
@@ -132,27 +246,22 @@ class MeshPlay:
 
     def start(self, step: int) -> NamedTensors:
         """Return the parameters of one rank before a step."""
-        if step == 0:
-            return self.reference.values.start
-        return self.reference.tensors(Quantity.PARAMETER, step - 1)
+        return self.reference.values.parameters_before(step)
 
     def own_start(self, step: int) -> NamedTensors | None:
-        """Return the ranks' own parameters before a step; None if copies differ or one is not whole.
+        """Return the ranks' own parameters before a step of number 1 or more.
 
-        Args:
-            step: Number of the step, 1 or more.
+        None if copies differ or one is not whole.
         """
         whole = dict[str, torch.Tensor | None]()
         for name, value in self.reference.tensors(Quantity.PARAMETER, step - 1).items():
             copies = self.by_rank(Quantity.PARAMETER, step - 1, name).values()
-            present = [each for each in copies if each is not None]
-            if not present or any(
-                not torch.equal(each, present[0]) for each in present
-            ):
+            first = next((each for each in copies if each is not None), None)
+            if first is None or value is None or value.shape != first.shape:
                 return None
-            if value is None or value.shape != present[0].shape:
+            if any(not torch.equal(each, first) for each in copies if each is not None):
                 return None
-            whole[name] = present[0]
+            whole[name] = first
         return whole
 
 

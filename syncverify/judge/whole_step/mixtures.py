@@ -1,8 +1,8 @@
-"""Wrong gradients that are sums of right parts, each with a wrong weight."""
+"""Wrong gradients that are sums of right parts, with wrong weights or over a wrong group."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -10,18 +10,23 @@ import torch
 from syncverify.judge.whole_step.causes import (
     MicroBatchesWeighted,
     OwnParts,
+    ReducedOver,
     StepMistake,
     TermsWeighted,
     Weighted,
 )
-from syncverify.judge.whole_step.differences import ComparedValue, piece
+from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import (
     RELATIVE,
     axes_with,
+    axis_sets,
+    common_factor,
+    factor_of,
     rounded_weight,
     simplest,
 )
-from syncverify.judge.whole_step.known import Known
+from syncverify.judge.whole_step.mesh_play import Known
+from syncverify.judge.whole_step.parts import piece
 
 _ELEMENTS_IN_LOWER_DTYPES: Final = 4
 # A part of a sum: gradients by name.
@@ -152,14 +157,8 @@ def weights_of(
 ) -> torch.Tensor | None:
     """Return the weights with which columns add up to gradients on all wrong ranks.
 
-    Args:
-        found: The gradients.
-        columns: Gradients that are added up.
-        known: The layout, and which tensors are shards.
-        right: Whether right gradients are meant, and not the wrong ones.
-
-    Returns:
-        A weight of each column; None if no weights, or several ones, give the gradients.
+    These are the wrong gradients, or with `right` the right ones. None if no weights, or several
+    ones, give them.
     """
     systems = [_system(each, columns, known, right=right) for each in found]
     if not systems or any(each is None for each in systems):
@@ -197,9 +196,7 @@ def _system(
     rows, targets = list[torch.Tensor](), list[torch.Tensor]()
     for rank in found.wrong_ranks:
         got = found.got[rank]
-        if got is None:
-            return None
-        if not any(found.name in each for each in columns):
+        if got is None or not any(found.name in each for each in columns):
             return None
         pieces = [
             _piece(each.get(found.name), found, rank, known).double().flatten()
@@ -216,18 +213,80 @@ def _system(
 def _piece(
     value: torch.Tensor | None, found: ComparedValue, rank: int, known: Known
 ) -> torch.Tensor:
+    """Return a rank's part of a whole value; zeros where there is none."""
     if value is None:
         return torch.zeros_like(found.expected[rank])
-    return piece(
-        found.name,
-        value,
-        layout=known.layout,
-        rank=rank,
-        own=known.own,
-        got=found.got[rank],
-    )
+    layout, own = known.layout, known.own
+    return piece(found.name, value, rank, found.got[rank], layout=layout, own=own)
 
 
 def _are_equal(weights: torch.Tensor) -> bool:
     first = weights[0].expand_as(weights)
     return torch.allclose(weights, first, rtol=RELATIVE, atol=RELATIVE)
+
+
+def wrong_group(found: ComparedValue, known: Known) -> StepMistake | None:
+    """Return the axes over which a shard was reduced, if wrong axes give its values.
+
+    An expert's gradient on a rank has the tokens of some ranks before it is reduced: those that
+    send tokens to it. So we also try which axes the gradient has summed already.
+    """
+    contributions = _contributions(found, known)
+    if contributions is None:
+        return None
+    sets, split_axes = [*axis_sets(known.layout)], known.split_axes
+    for summed in (frozenset[str](), *(each for each in sets if each <= split_axes)):
+        right = split_axes - summed
+        # Each rank's gradient before its reduction.
+        own = {
+            rank: _piece(
+                sum_of([contributions[i] for i in known.layout.group(rank, summed)]),
+                found,
+                rank,
+                known,
+            )
+            for rank in found.got
+        }
+        for axes in (each for each in sets if each != right):
+            factor = _factor_of_sum(found, known, own, axes)
+            if factor is not None:
+                return ReducedOver(axes, right, factor)
+    return None
+
+
+def sum_of(values: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
+    """Return the sum of tensors of one shape; None where there is none."""
+    present = [each for each in values if each is not None]
+    if not present or any(each.shape != present[0].shape for each in present):
+        return None
+    return torch.stack(present).sum(0)
+
+
+def _contributions(found: ComparedValue, known: Known) -> list[torch.Tensor] | None:
+    """Return the part that each rank adds to the gradient of a whole parameter."""
+    parts = usable(known.parts)
+    if len(parts) < 2 or len(parts) < len(known.parts):
+        return None
+    weights = weights_of([found], parts, known, right=True)
+    if weights is None or any(found.name not in each for each in parts):
+        return None
+    return [parts[index][found.name] * weights[index] for index in known.part_of]
+
+
+def _factor_of_sum(
+    found: ComparedValue,
+    known: Known,
+    own: Mapping[int, torch.Tensor],
+    axes: frozenset[str],
+) -> float | None:
+    """Return the factor by which all ranks have the sum over a group; None for none."""
+    factors = list[float | None]()
+    for rank, value in found.got.items():
+        group = known.layout.group(rank, axes)
+        if not {*group} <= {*own}:  # other ranks leave the parameter to its owner
+            return None
+        summed = sum_of([own[each] for each in group])
+        factors.append(factor_of(value, summed, slack_of_base=found.slack))
+        if factors[-1] is None:
+            return None
+    return common_factor(factors, RELATIVE + found.relative_slack)

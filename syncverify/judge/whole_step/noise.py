@@ -1,105 +1,154 @@
 """Rounding noise: how far a right step may be from the reference.
 
-The order of additions on a mesh differs from that on one rank. A training can amplify so
-small a difference: AdamW divides a gradient by its own size, so the noise of a gradient that is
-zero in exact arithmetic decides about a whole step of the parameter. So the reference is played
-again with rounding noise. How far these plays are from the reference is what rounding can do to
-this training.
+The order of additions on a mesh differs from that on one rank, and a mesh may round to lower dtypes.
+A training can amplify so small a difference: AdamW divides a gradient by its own size, so the noise of
+a gradient that is zero in exact arithmetic decides about a whole step of the parameter. So the
+reference is played again with rounding noise. How far these plays are from the reference is what
+rounding can do to this training.
 
-Note [Where the noise comes from]
+Note [The bound of rounding]
 
-A sum of n terms that is computed in any order is the exact sum of terms x_i (1 + d_i), where
-abs(d_i) <= (n - 1) u and u is the unit roundoff, half of `eps`. The same holds for products of
-matrices, with n + 1 roundings of each term (Higham, Accuracy and Stability of Numerical
-Algorithms, sections 3.1 and 4.2). So the noise changes what an operator *reads*. Noise in its
-result alone is too small where terms cancel: the result is small, and its error is not. The
-result is rounded once more, so it is changed too.
+A step rounds the result of each operator: it has r (1 + d) in the place of r, where abs(d) <= u and u is
+the unit roundoff of the lowest dtype in use. A sum of n terms that is computed in any order is the exact
+sum of terms x_i (1 + d_i), and so are products of matrices (Higham, Accuracy and Stability of Numerical
+Algorithms, sections 3.1 and 4.2). So noise is in what an operator reads, and in what it returns. Noise in
+the result alone is too small where terms cancel: the result is small, and its error is not.
 
-The bound (n - 1) u is for errors that all have one sign. Errors of random sign grow with the
-root of n. The noise has independent signs, so its sum grows like that, and only the factor in
-front is a choice: 32 u in each element, and then 4 times the largest of the differences. For one
-sum of n terms of one size this is 128 u times the root of n, and the bound of the worst order is
-(n - 1) u n / 2: larger only from n = 41 on, and only if all errors agree.
+To first order, a value is off by the sum of c_i d_i over all roundings; backward would give the c_i. If
+the d_i are independent and have mean zero, Hoeffding's inequality gives, as in Higham and Mary, A New
+Approach to Probabilistic Rounding Error Analysis (2019):
+
+    P(abs(sum c_i d_i) > t) <= 2 exp(-t^2 / (2 u^2 sum c_i^2))
+
+Nobody knows the c_i, but noise samples them. A play whose operators read and return values with
+noise of [-K u, K u], each element by itself, is off by s, and s^2 has the mean K^2 u^2 / 3 times
+a sum of squares that is at least that of the c_i: what is read is a result that was rounded. So
+t = L s, where s is the root of the mean square of the plays, is exceeded with a probability of
+2 exp(-L^2 K^2 / 6) at most. We take K = 2 and L = 5.7: 1e-9 for each element. A tensor has one
+tolerance, that of its element with the largest s.
+
+A value of one element has an s of few plays, and so s may be too small by chance. The slack is in
+the bound: a rounding to nearest has a variance of u^2 / 6 or less, and noise is in what is read
+and in what is returned. So L s is about 20 times the standard deviation of the rounding itself.
 
 Plays come in pairs with opposite noise. To first order, both move a value by the same amount in
 opposite directions. A value that depends on the sign of a gradient that is zero in exact
-arithmetic, such as a step of AdamW with a small `eps`, jumps in one play of the pair if the noise
-is larger than the rounding of the reference. It is 32 times as large.
+arithmetic, such as a step of AdamW with a small `eps`, jumps in one play of a pair if the noise is
+larger than the rounding of the reference. It is larger in one of four pairs but for a chance below
+1e-3 for each element, and one jump of eight plays is within the bound: L is more than the root of 8.
 
-Note [The bound in lower dtypes] in `lower_noise.py` has smaller noise, and a sharper bound.
+Not all roundings have mean zero. A parameter in bfloat16 to which too small an update is added
+stays as it is in each step. Each such rounding is at most u, and a few steps of them are within
+the factor of 20. Training steps are compared over a few steps, and not over thousands.
+
+Float16 also has a smallest number: a result is off by up to half the distance of the smallest
+numbers, and the noise has this part too, except in zeros. The optimizer has units of its own: with
+mixed precision it computes in float32. A step in which a value of float16 overflows is skipped by
+the scaler, and is skipped on one rank as well (`playing.py`).
+
+In-place operators have noise in what they write, since an optimizer makes all of its results so.
+Scalars in place are counters, and have none.
+
+The reference of lower dtypes is computed in float64, from values that are rounded to the dtype of the
+training. That of a training in float64, and a step without a loss, are in their own dtypes. Then both
+sides are rounded, and the factor of 20 is one of 14.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import torch
 from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from typing_extensions import override
 
-# Size of the noise, in units of roundoff.
-_ROUNDINGS: Final = 32.0
-# Each pair of plays is a sample of the noise, and not its bound.
-NOISE_FACTOR: Final = 4.0
-# Collectives do not round on one rank, and each is waited for by the tensor that it returned.
-COLLECTIVES: Final = ("c10d", "_c10d_functional")
+from syncverify.judge.whole_step.rounding import (
+    COLLECTIVES,
+    IN_FLOAT64,
+    Rounding,
+    Roundings,
+    written_in_place,
+)
 
-
-def _writes(func: Any) -> bool:
-    """Tell whether an operator writes memory that it was given, or returns it."""
-    schema = func._schema  # noqa: SLF001  # there is no public one
-    return schema.is_mutable or any(each.alias_info for each in schema.returns)
-
-
-def _dispatches(kind: Any) -> bool:
-    """Tell whether a class of tensors dispatches operators itself."""
-    has_own: bool = kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__
-    return has_own
-
-
-def computes_no_values(func: Any, types: Any) -> bool:
-    """Tell whether an operator is a collective, or has the empty tensors with which DTensor plans."""
-    return func.namespace in COLLECTIVES or any(map(_dispatches, types))
-
-
-class NoiseOfSteps(Protocol):
-    """Noise of any kind."""
-
-    def mode(self, step: int) -> AbstractContextManager[object]:
-        """Return the block in which a step has noise."""
+# Size of the noise, in units of roundoff: K of the note.
+_ROUNDINGS: Final = 2.0
+_PROBABILITY: Final = 1e-9
+# L of the note.
+NOISE_FACTOR: Final = math.sqrt(6 * math.log(2 / _PROBABILITY)) / _ROUNDINGS
+_NUM_PAIRS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise of a training."""
+    """The noise of one play."""
 
     seed: int
-    sign: float
+    sign: float  # 1, or -1 for the opposite noise
+    roundings: Roundings
 
-    def mode(self, step: int) -> RoundingNoise:
-        """Return the block in which a step has noise."""
-        return RoundingNoise(self.seed + step, self.sign)
+    @contextmanager
+    def mode(self, step: int) -> Iterator[None]:
+        """Run a step with noise."""
+        noise = RoundingNoise(
+            self.seed + step, self.sign, self.roundings.step, self.roundings.scalars
+        )
+        rank = threading.get_ident()
+
+        def of_update(*_: object) -> None:
+            if threading.get_ident() == rank:
+                noise.rounding = noise.of_scalars = self.roundings.update
+
+        hook = register_optimizer_step_pre_hook(of_update)
+        try:
+            with noise:
+                yield
+        finally:
+            hook.remove()
 
 
-PAIR_OF_NOISES: Final = (Noise(1000, 1.0), Noise(1000, -1.0))
+def pairs_of_noises(roundings: Roundings) -> Sequence[Noise]:
+    """Return the noise of each play: pairs with opposite noise."""
+    return [
+        Noise(1000 * (1 + index), sign, roundings)
+        for index in range(_NUM_PAIRS)
+        for sign in (1.0, -1.0)
+    ]
+
+
+NOISES: Final = pairs_of_noises(IN_FLOAT64)
 
 
 class RoundingNoise(TorchDispatchMode):
-    """Change what each operator reads and returns by random parts of a unit roundoff.
+    """Change what operators read, return and write by random parts of a unit roundoff.
 
     Args:
         seed: Seed of the noise.
         sign: 1, or -1 for the opposite noise.
+        rounding: How values are rounded, until it is set anew.
+        of_scalars: How values with one element are rounded.
     """
 
-    def __init__(self, seed: int, sign: float) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+    def __init__(
+        self, seed: int, sign: float, rounding: Rounding, of_scalars: Rounding
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch
         self._generator = torch.Generator().manual_seed(seed)
         self._sign = sign
+        self.of_scalars = of_scalars
+        self.rounding = rounding
+
+    @classmethod
+    @override
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch wraps every call, and nothing here is compiled
 
     @override
     def __torch_dispatch__(
@@ -109,15 +158,46 @@ class RoundingNoise(TorchDispatchMode):
         if any(issubclass(each, DTensor) for each in types):
             return NotImplemented
         kwargs = kwargs or {}
-        if computes_no_values(func, types) or func.is_view or _writes(func):
+        written = [*written_in_place(func, args, kwargs)]
+        if _computes_no_values(func, types) or _shares_memory(func, written):
             return func(*args, **kwargs)
-        args, kwargs = tree_map(self._noisy, (args, kwargs))
-        return tree_map(self._noisy, func(*args, **kwargs))
+        if not written:
+            args, kwargs = tree_map(self._noisy, (args, kwargs))
+            return tree_map(self._noisy, func(*args, **kwargs))
+        result = func(*args, **kwargs)
+        for each in written:
+            if each.dim() and each.is_floating_point():
+                each.copy_(self._noisy(each))
+        return result
 
     def _noisy(self, value: Any) -> Any:
         if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
             return value
-        unit = torch.finfo(value.dtype).eps / 2
-        noise = torch.rand(value.shape, generator=self._generator, dtype=torch.float64)
-        factor = 1 + (2 * noise - 1) * self._sign * _ROUNDINGS * unit
-        return (value.double() * factor).to(value.dtype)
+        rounding = self.of_scalars if value.numel() == 1 else self.rounding
+        unit = max(torch.finfo(value.dtype).eps / 2, rounding.unit)
+        changed = self._parts(value, unit).add_(1).mul_(value)
+        if rounding.spacing:
+            changed += self._parts(value, rounding.spacing).mul_(value != 0)
+        return changed.to(value.dtype)
+
+    def _parts(self, value: torch.Tensor, unit: float) -> torch.Tensor:
+        """Return a random part of the noise for each element."""
+        most = _ROUNDINGS * unit
+        drawn = torch.empty(value.shape, dtype=torch.float64)
+        return drawn.uniform_(-most, most, generator=self._generator).mul_(self._sign)
+
+
+def _computes_no_values(func: Any, types: Any) -> bool:
+    """Tell whether an operator is a collective, or has the empty tensors with which DTensor plans."""
+    # Classes of such tensors dispatch operators themselves.
+    own = torch.Tensor.__torch_dispatch__
+    return func.namespace in COLLECTIVES or any(
+        each.__torch_dispatch__ != own for each in types
+    )
+
+
+def _shares_memory(func: Any, written: Sequence[torch.Tensor]) -> bool:
+    """Tell whether an operator returns memory that it was given, and writes none."""
+    returns = func._schema.returns  # noqa: SLF001  # there is no public one
+    shares = not written and any(each.alias_info for each in returns)
+    return func.is_view or shares

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 from syncverify.judge.whole_step.causes import (
     NormMistake,
@@ -18,65 +17,13 @@ from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import RELATIVE, simplest
 from syncverify.judge.whole_step.gradient_causes import not_a_number, scaled_by
-from syncverify.judge.whole_step.known import Known
-from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.mesh_play import Known, Squares
 
 # Relative difference up to which two norms count as equal.
 _EQUAL = 1e-5
-# Names of parameters, by the axes over which they are split.
-Classes = Mapping[frozenset[str], tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Squares:
-    """Squares of the gradients of each rank.
-
-    Attributes:
-        by_rank: Sum of the squares of a rank's part of each gradient, by name.
-    """
-
-    layout: Layout
-    by_rank: Sequence[Mapping[str, float]]
-    split_over: Mapping[str, frozenset[str]]
-
-    def classes(self) -> Classes:
-        """Return the parameters by the axes that split them."""
-        named = dict[frozenset[str], list[str]]()
-        for name, axes in self.split_over.items():
-            large = frozenset(each for each in axes if self.layout.size([each]) > 1)
-            named.setdefault(large, []).append(name)
-        return {axes: tuple(names) for axes, names in named.items()}
-
-    def total(self, rank: int, names: Sequence[str], axes: frozenset[str]) -> float:
-        """Return the sum of some parameters' squares over the ranks of some axes."""
-        return sum(
-            self.by_rank[other].get(name, 0.0)
-            for other in self.layout.group(rank, axes)
-            for name in names
-        )
-
-    def of_first_rank(
-        self, names: Sequence[str], axes: frozenset[str], axis: str
-    ) -> list[float]:
-        """Return, for each rank, some parameters' squares on the first rank of an axis."""
-        return [
-            self.total(self.layout.group(rank, {axis})[0], names, axes - {axis})
-            for rank in range(self.layout.num_ranks)
-        ]
-
-    def divided(self, factors: Mapping[int, float]) -> Squares:
-        """Return the squares of gradients that are divided by a factor of each rank."""
-        by_rank = [
-            {name: square / factors[rank] ** 2 for name, square in named.items()}
-            for rank, named in enumerate(self.by_rank)
-        ]
-        return Squares(self.layout, by_rank, self.split_over)
-
-    def own_norm(self, rank: int) -> float:
-        """Return the norm of the gradients that a rank has, with the shards of others."""
-        return math.sqrt(
-            sum(self.total(rank, names, axes) for axes, names in self.classes().items())
-        )
+ParameterNames = tuple[str, ...]
+# A mistake, and the squared norm that it gives on each rank.
+WrongSquares = tuple[NormMistake, list[float]]
 
 
 def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMistake:
@@ -120,54 +67,118 @@ def _off(norm: float, other: float) -> float:
     return abs(norm - other) / largest if largest else 0.0
 
 
-def _mistakes(squares: Squares) -> Iterator[tuple[NormMistake, list[float]]]:
+def _mistakes(squares: Squares) -> Iterator[WrongSquares]:
     """Yield mistakes, each with the squared norm that it gives on each rank."""
-    classes = squares.classes()
-    ranks = range(squares.layout.num_ranks)
+    classes, ranks = squares.classes(), squares.ranks
     right = {
         axes: [squares.total(rank, names, axes) for rank in ranks]
         for axes, names in classes.items()
     }
-    large = [name for name, size in squares.layout.axes if size > 1]
     for axes, names in classes.items():
         others = [
             sum(right[each][rank] for each in right if each != axes) for rank in ranks
         ]
-        yield NormWithout(names), others
-        for axis in large:
-            without = axes - {axis} if axis in axes else axes | {axis}
-            own = [squares.total(rank, names, without) for rank in ranks]
-            cause = NormOf(names, frozenset({axis}), axis in axes)
+        for cause, own in _of_class(squares, axes, names):
             yield cause, [a + b for a, b in zip(own, others, strict=True)]
-        for axis in (each for each in large if each in axes):
-            first = squares.of_first_rank(names, axes, axis)
-            totals = [a + b for a, b in zip(first, others, strict=True)]
-            yield NormOfOneRank(names, frozenset({axis})), totals
-        if len(axes) > 1:
-            own = [squares.total(rank, names, frozenset()) for rank in ranks]
-            yield (
-                NormOf(names, axes, is_missing=True),
-                [a + b for a, b in zip(own, others, strict=True)],
-            )
-    yield from _of_all(squares, classes)
+    for axis in squares.large_axes:
+        of_axis = [name for axes in classes if axis in axes for name in classes[axes]]
+        if of_axis:
+            totals = [
+                sum(squares.total(r, classes[axes], axes - {axis}) for axes in classes)
+                for r in ranks
+            ]
+            yield NormOf(tuple(of_axis), frozenset({axis}), is_missing=True), totals
 
 
-def _of_all(squares: Squares, classes: Classes) -> Iterator[tuple[NormOf, list[float]]]:
-    """Yield mistakes of all parameters that are split over an axis."""
-    for axis in (name for name, size in squares.layout.axes if size > 1):
-        names = [
-            name for axes, each in classes.items() if axis in axes for name in each
-        ]
-        if not names:
-            continue
-        cause = NormOf(tuple(names), frozenset({axis}), is_missing=True)
+def _of_class(
+    squares: Squares, axes: frozenset[str], names: ParameterNames
+) -> Iterator[WrongSquares]:
+    """Yield mistakes of the parameters that some axes split, with the squares of these alone."""
+
+    def over(others: frozenset[str]) -> list[float]:
+        return [squares.total(rank, names, others) for rank in squares.ranks]
+
+    yield NormWithout(names), [0.0 for _ in squares.ranks]
+    for axis in squares.large_axes:
+        yield NormOf(names, frozenset({axis}), axis in axes), over(axes ^ {axis})
+    for axis in (each for each in squares.large_axes if each in axes):
+        first = squares.of_first_rank(names, axes, axis)
+        yield NormOfOneRank(names, frozenset({axis})), first
+    if len(axes) > 1:
+        yield NormOf(names, axes, is_missing=True), over(frozenset())
+
+
+def known_norm_mistake(
+    squares: Squares, norms: Mapping[int, float], relative: float
+) -> NormMistake | None:
+    """Return the mistake that gives wrong norms of gradients with known elements, by rank.
+
+    Each element counts once, and groups of parameters may have one mistake.
+    """
+    for cause, totals in _mistakes_of_groups(squares):
+        if all(
+            math.isclose(norm, math.sqrt(max(totals[rank], 0.0)), rel_tol=relative)
+            for rank, norm in norms.items()
+        ):
+            return cause
+    return None
+
+
+def _mistakes_of_groups(squares: Squares) -> Iterator[WrongSquares]:
+    """Yield mistakes of groups of parameters, each with the squared norm that it gives on each rank."""
+    every, large = squares.whole(squares.names), {*squares.large_axes}
+    for names in _groups(squares):
+        rest = every - squares.whole(names)
+        if len(names) < len(squares.names):
+            yield NormWithout(names), [rest for _ in squares.ranks]
+        for axis in squares.large_axes:
+            for cause, parts in _of_group(squares, names, axis):
+                yield cause, [rest + part for part in parts]
+    split = tuple(n for n in squares.names if squares.split_over[n] & large)
+    if split:
+        axes = frozenset().union(*(squares.split_over[n] for n in split)) & large
+        rest = every - squares.whole(split)
+        own = [squares.total(r, split, frozenset()) for r in squares.ranks]
+        yield NormOf(split, axes, is_missing=True), [rest + each for each in own]
+
+
+def _groups(squares: Squares) -> list[ParameterNames]:
+    """Return parameters that one mistake may treat alike, the large groups first."""
+    names, num_ranks = squares.names, len(squares.ranks)
+    groups = [names]
+    for axis in squares.large_axes:
+        split = {name for name in names if axis in squares.split_over[name]}
+        groups.append(tuple(n for n in names if n in split))
+        groups.append(tuple(n for n in names if n not in split))
+        groups.append(tuple(n for n in names if len(squares.held(n)) < num_ranks))
+    words = [name.split(".")[-1] for name in names]
+    for word in dict.fromkeys(words):
+        groups += [tuple(n for n, own in zip(names, words, strict=True) if own == word)]
+    groups += squares.classes().values()
+    groups += [(name,) for name in names]
+    return [*dict.fromkeys(each for each in groups if each)]
+
+
+def _of_group(
+    squares: Squares, names: ParameterNames, axis: str
+) -> Iterator[WrongSquares]:
+    """Yield mistakes of one axis, each with the squares that the parameters have in it."""
+    axes, split_over, ranks = frozenset({axis}), squares.split_over, squares.ranks
+    is_split = [axis in split_over[name] for name in names]
+    is_everywhere = all(len(squares.held(n)) == len(ranks) for n in names)
+    parts = [
+        sum(squares.total(rank, [name], split_over[name] - axes) for name in names)
+        for rank in ranks
+    ]
+    if all(is_split) and is_everywhere:
+        yield NormOf(names, axes, is_missing=True), parts
+        first = [squares.of_first_rank([n], split_over[n], axis) for n in names]
         yield (
-            cause,
-            [
-                sum(
-                    squares.total(rank, each, axes - {axis})
-                    for axes, each in classes.items()
-                )
-                for rank in range(squares.layout.num_ranks)
-            ],
+            NormOfOneRank(names, axes),
+            [sum(each) for each in zip(*first, strict=True)],
         )
+    elif is_everywhere and not any(is_split):
+        whole = squares.whole(names) * squares.layout.size(axes)
+        yield NormOf(names, axes, is_missing=False), [whole for _ in ranks]
+    elif not any(is_split):
+        yield NormOf(names, axes, is_missing=True), parts

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from syncverify.judge.whole_step.clip_causes import coefficient_of
-from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.differences import ComparedValue, size_of
 from syncverify.judge.whole_step.mesh_play import MeshPlay
 from syncverify.judge.whole_step.values import Quantity, parameter_of
 
@@ -28,15 +28,7 @@ def by_own_values(
 ) -> list[ComparedValue]:
     """Return the values that a rank's own earlier values do not explain.
 
-    Args:
-        play: The training on a mesh.
-        quantity: Kind of the values.
-        step: Number of the step.
-        wrong: Values that differ from those of one rank.
-        factors: Factor by which an earlier step multiplied a gradient, by name.
-
-    Returns:
-        These values; `expected` has what the rank's own earlier values give.
+    Their `expected` has what these give. An earlier step may have multiplied gradients by factors, by name.
     """
     match quantity:
         case Quantity.GRADIENT:
@@ -184,22 +176,17 @@ def _sent(
 
 
 def _distance(value: torch.Tensor | None, other: torch.Tensor) -> float:
-    is_shaped = value is not None and value.shape == other.shape
-    return _largest(value - other) if value is not None and is_shaped else math.inf
+    if value is None or value.shape != other.shape:
+        return math.inf
+    return size_of(value - other)
 
 
 def _expecting(
     found: ComparedValue, expected: dict[int, torch.Tensor]
 ) -> ComparedValue:
     """Return a value with other right values; its tolerance grows with their size."""
-    sizes = [_largest(each) for each in found.expected.values()]
-    own = [_largest(each) for each in expected.values()]
+    sizes = [size_of(each) for each in found.expected.values()]
+    own = [size_of(each) for each in expected.values()]
     factor = max([1.0, *(b / a for a, b in zip(sizes, own, strict=True) if a)])
     tolerance = found.tolerance * factor
     return replace(found, expected=expected, tolerance=tolerance, is_by_own=True)
-
-
-def _largest(value: torch.Tensor) -> float:
-    if not value.numel():
-        return 0.0
-    return float(value.double().abs().nan_to_num(0.0, 0.0, 0.0).max())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
@@ -19,28 +20,24 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_iter
 from typing_extensions import override
 
-from syncverify.judge.whole_step.noise import COLLECTIVES
 from syncverify.judge.whole_step.values import Quantity, RankValues
-from syncverify.judge.whole_step.written import written_in_place
 from syncverify.trace.dispatch_modes import HarnessMode, without_dispatch_modes
 
 _FULL: Final = torch.finfo(torch.float64).eps
 _NO_SPACING: Final = 1e-40
 # Values that the optimizer reads and writes.
 _OF_UPDATES: Final = (Quantity.STEPPED, Quantity.STATE, Quantity.PARAMETER)
+# Collectives do not round on one rank, and each is waited for by the tensor that it returned.
+COLLECTIVES: Final = ("c10d", "_c10d_functional")
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """How values of some dtypes are rounded.
+    """How values of some dtypes are rounded."""
 
-    Attributes:
-        unit: Unit roundoff: largest difference of a rounded value, as a part of it.
-        spacing: Half the distance between the smallest numbers; 0 for a distance below 1e-40, as
-            in float32.
-    """
-
+    # Unit roundoff: largest difference of a rounded value, as a part of it.
     unit: float
+    # Half the distance between the smallest numbers; 0 for a distance below 1e-40, as in float32.
     spacing: float
 
     @classmethod
@@ -54,19 +51,13 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Roundings:
-    """The dtypes below float64 of a training.
+    """The dtypes below float64 of a training."""
 
-    Attributes:
-        dtypes: The dtypes of forward, backward and communication, and of the optimizer.
-        step: Rounding of forward, backward and communication.
-        update: Rounding of the optimizer.
-        scalar_dtypes: The dtypes of scalars alone, such as a norm that `item()` reads.
-        scalars: Rounding of values with one element.
-    """
-
+    # Dtypes of forward, backward and communication, and of the optimizer.
     dtypes: frozenset[torch.dtype]
-    step: Rounding
-    update: Rounding
+    step: Rounding  # of forward, backward and communication
+    update: Rounding  # of the optimizer
+    # Dtypes of scalars alone, such as a norm that `item()` reads.
     scalar_dtypes: frozenset[torch.dtype]
     scalars: Rounding
 
@@ -81,6 +72,10 @@ class Roundings:
         return any(_is_lower(each, torch.float32) for each in self.dtypes)
 
 
+_FLOAT64: Final = Rounding.of(())
+IN_FLOAT64: Final = Roundings(frozenset(), _FLOAT64, _FLOAT64, frozenset(), _FLOAT64)
+
+
 def dtype_names(dtypes: Iterable[torch.dtype]) -> str:
     """Return the names of dtypes, such as `bfloat16 and float32`."""
     return " and ".join(sorted(str(each).removeprefix("torch.") for each in dtypes))
@@ -89,9 +84,7 @@ def dtype_names(dtypes: Iterable[torch.dtype]) -> str:
 def roundings_of(dtype: torch.dtype, ranks: Sequence[RankValues]) -> Roundings | None:
     """Return how a training on a mesh rounds; None if all of it is in float64.
 
-    Args:
-        dtype: Dtype of model and batch.
-        ranks: Values of each rank.
+    The dtype is that of model and batch.
     """
     updates = {*_dtypes_of_updates(ranks)}
     step = {dtype, *updates, *(each for rank in ranks for each in rank.lowered)}
@@ -153,15 +146,12 @@ class LoweredDtypes(HarnessMode):
 
     Args:
         optimizers: The optimizers of the rank.
-
-    Attributes:
-        found: The dtypes.
-        has_overflowed: Whether an operator returned infinity or NaN in float16.
     """
 
     def __init__(self, optimizers: Iterable[Any] = ()) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
         self.found = set[torch.dtype]()
+        # Whether an operator returned infinity or NaN in float16.
         self.has_overflowed = False
         self._optimizers = optimizers
         self._scalars = set[torch.dtype]()
@@ -258,3 +248,25 @@ def _overflows(value: torch.Tensor) -> bool:
 
 def _is_lower(one: torch.dtype, two: torch.dtype) -> bool:
     return torch.finfo(one).eps > torch.finfo(two).eps
+
+
+def written_in_place(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[torch.Tensor]:
+    """Yield the tensors that an operator was given, and writes."""
+    for index, name in _places(func):
+        value = args[index] if index < len(args) else kwargs.get(name)
+        for each in tree_iter(value):
+            if isinstance(each, torch.Tensor):
+                yield each
+
+
+@functools.cache
+def _places(func: Any) -> tuple[tuple[int, str], ...]:
+    """Return index and name of each argument that an operator writes."""
+    listed = enumerate(func._schema.arguments)  # noqa: SLF001  # there is no public one
+    return tuple(
+        (index, each.name)
+        for index, each in listed
+        if each.alias_info is not None and each.alias_info.is_write
+    )

@@ -18,18 +18,12 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 @dataclass(frozen=True, slots=True)
 class KeptPart:
-    """A rank's part of a whole tensor that is filled after the run.
+    """A rank's part of a whole tensor that is filled after the run."""
 
-    Attributes:
-        whole: The tensor to fill.
-        local: The rank's part.
-        offset: Where the part begins, by dimension.
-        ranks: The ranks whose parts add up to the whole, as this rank sees it.
-    """
-
-    whole: torch.Tensor
+    whole: torch.Tensor  # the tensor to fill
     local: torch.Tensor
-    offset: tuple[int, ...]
+    offset: tuple[int, ...]  # where the part begins, by dimension
+    # The ranks whose parts add up to the whole, as this rank sees it.
     ranks: tuple[int, ...]
 
     def added_to(self, whole: torch.Tensor) -> None:
@@ -49,13 +43,8 @@ KeptParts = dict[Hashable, KeptPart]
 def whole(value: torch.Tensor, key: Hashable, kept: KeptParts) -> torch.Tensor:
     """Return a copy of a tensor; of a DTensor all of it, which `fill` may write later.
 
-    Args:
-        value: A tensor of this rank.
-        key: Key that names the tensor on all ranks.
-        kept: Parts of this rank; that of a DTensor is added if its ranks' parts add up to it.
-
-    Returns:
-        A tensor on this rank's own memory.
+    The part of a DTensor is kept by a key that names the tensor on all ranks, if the ranks' parts add
+    up to it.
     """
     if not isinstance(value, DTensor):
         return value.detach().clone()
@@ -100,11 +89,7 @@ def _adds_up(placement: Placement) -> bool:
 
 
 def fill(parts: Sequence[Mapping[Hashable, KeptPart]]) -> None:
-    """Fill the whole tensors of all ranks, after the run.
-
-    Args:
-        parts: Parts by rank.
-    """
+    """Fill the whole tensors of all ranks, after the run; parts are given by rank."""
     for own in parts:
         for key, part in own.items():
             for rank in part.ranks:

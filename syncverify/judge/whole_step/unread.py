@@ -13,6 +13,10 @@ the result of its optimizer there is replaced by the owner's. Such gradients are
   than those of the model. Then gradients of the model are unread if the parameter is right after
   each step. Where such a tensor is a copy of one parameter, its gradient is judged in any case.
 
+- If such a parameter is wrong, its gradient may still be the mistake, when the slice took it. Then each
+  element of the parameter is what the optimizer makes of the gradient of some rank. Otherwise the
+  gradient is unread.
+
 If no rank has the right gradient, or the owner's is wrong, it is a mistake. Adam hides a wrong factor
 in its gradients. So right parameters alone prove nothing where the optimizer has the parameters of the
 model: the element has to be replaced.
@@ -25,6 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.mesh_play import MeshPlay
 from syncverify.judge.whole_step.values import (
     NamedTensors,
     Quantity,
@@ -42,9 +47,7 @@ def unread(
 ) -> list[ComparedValue]:
     """Return wrong gradients, and states of optimizers, that no parameter depends on.
 
-    Args:
-        values: All compared values. Loaded ones have the number of the first step after loading.
-        ranks: Values of each rank.
+    Loaded values have the number of the first step after loading.
     """
     by_key = {(each.quantity, each.step, each.name): each for each in values}
     wrong = [
@@ -53,16 +56,12 @@ def unread(
     return [
         each
         for each in wrong
-        if _is_read_elsewhere(each, by_key, ranks) or _is_replaced(each, ranks)
+        if _is_of_right_parameter(each, by_key, ranks) or _is_replaced(each, ranks)
     ]
 
 
 def left_steps(values: Iterable[ComparedValue]) -> list[ComparedValue]:
-    """Return numbers of steps of ranks that leave the whole update to an owner, which sends it.
-
-    Args:
-        values: All compared values.
-    """
+    """Return numbers of steps of ranks that leave the whole update to an owner, which sends it."""
     listed = [*values]
     if any(e.wrong_ranks for e in listed if e.quantity is Quantity.PARAMETER):
         return []
@@ -80,10 +79,10 @@ def _is_none(number: torch.Tensor | None) -> bool:
     return number is None or float(number) == 0
 
 
-def _is_read_elsewhere(
+def _is_of_right_parameter(
     value: ComparedValue, by_key: _Values, ranks: Sequence[RankValues]
 ) -> bool:
-    """Tell whether optimizers read gradients in the place of a wrong one of the model."""
+    """Tell whether optimizers read gradients in the place of a wrong one of a right parameter."""
     if value.quantity not in _GRADIENTS:
         return False
     parameters = [
@@ -139,7 +138,7 @@ def _is_owned(value: ComparedValue, rank: int) -> torch.Tensor:
 def _replaced(value: ComparedValue, rank: int, values: RankValues) -> torch.Tensor:
     """Return which elements have no value that the optimizer of a rank has made."""
     name, step = parameter_of(value.name), values.steps[value.step]
-    before = _before(values, value.step).get(name)
+    before = values.parameters_before(value.step).get(name)
     after = step.tensors[Quantity.PARAMETER].get(name)
     shape = value.expected[rank].shape
     nowhere = torch.zeros(shape, dtype=torch.bool)
@@ -154,8 +153,58 @@ def _replaced(value: ComparedValue, rank: int, values: RankValues) -> torch.Tens
     return is_replaced.all()
 
 
-def _before(rank: RankValues, step: int) -> NamedTensors:
-    """Return the parameters of a rank before a step."""
-    if step == 0:
-        return rank.start
-    return rank.steps[step - 1].tensors[Quantity.PARAMETER]
+def is_read_elsewhere(
+    value: ComparedValue, ranks: Sequence[RankValues], first_step: int = 0
+) -> bool:
+    """Tell whether optimizers of all wrong ranks may read other gradients than a wrong one."""
+    return value.quantity in _GRADIENTS and all(
+        value.name in ranks[rank].steps[value.step - first_step].read_elsewhere
+        for rank in value.wrong_ranks
+    )
+
+
+def read_elsewhere(
+    values: Sequence[ComparedValue], play: MeshPlay
+) -> list[ComparedValue]:
+    """Return the wrong gradients that no optimizer reads, by the parameters after the step."""
+    off = {e.name for e in values if e.quantity is Quantity.PARAMETER and e.wrong_ranks}
+    wrong = [
+        each
+        for each in values
+        if each.name in off and each.wrong_ranks
+        if is_read_elsewhere(each, play.ranks)
+    ]
+    if not wrong or not play.has_loss:
+        return []
+    made = [play.optimized(each) for each in play.ranks]
+    after = {
+        (each.step, each.name): each
+        for each in values
+        if each.quantity is Quantity.PARAMETER and each.is_judged
+    }
+    return [
+        each
+        for each in wrong
+        if (parameter := after.get((each.step, each.name))) is not None
+        if not _is_made(parameter, [of[each.step][Quantity.PARAMETER] for of in made])
+    ]
+
+
+def _is_made(found: ComparedValue, made: Sequence[NamedTensors]) -> bool:
+    """Tell whether each element of a rank's parameter is what the optimizer makes on some rank."""
+    values = (each for each in found.got.values() if each is not None)
+    return any(
+        torch.stack([_near(each, m.get(found.name), found.tolerance) for m in made])
+        .any(0)
+        .all()
+        for each in values
+    )
+
+
+def _near(
+    value: torch.Tensor, made: torch.Tensor | None, tolerance: float
+) -> torch.Tensor:
+    """Return which elements are close."""
+    if made is None or made.shape != value.shape:
+        return torch.zeros_like(value, dtype=torch.bool)
+    return (value.double() - made.double()).abs() <= tolerance

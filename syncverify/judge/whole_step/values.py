@@ -61,38 +61,45 @@ class Quantity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StepValues:
-    """The values of one step, as a rank has them.
+    """The values of one step, as a rank has them."""
 
-    Attributes:
-        tensors: Tensors by quantity and name. Scalars have no dimension.
-        local_squares: Sum of the squares of the rank's own part of each gradient.
-        rates: Learning rate of each parameter after the step.
-        clips_parts: Whether some parameters are clipped apart from others, or not at all.
-        updated: The parameters of the optimizers of this rank that step.
-        options: Options with which these update each parameter.
-        own_options: Options that all tensors of the optimizers share that are no parameters.
-        left: Parameters as the optimizer left them, where the step wrote others in their place.
-        read_elsewhere: Parameters that an optimizer may update from a tensor that is not their
-            gradient, as it has tensors of its own.
-        copied: Parameters that an optimizer has a copy of.
-        used: Parameters that no optimizer has, as the backward sees them.
-        max_norm: Largest norm of torch's clipping; None where it was not called, or with several norms.
-    """
-
+    # Tensors by quantity and name. Scalars have no dimension.
     tensors: Mapping[Quantity, NamedTensors]
+    # Sum of the squares of the rank's own part of each gradient.
     local_squares: Mapping[str, float] = field(default_factory=dict)
+    # Learning rate of each parameter after the step.
     rates: NamedTensors = field(default_factory=dict)
+    # Whether some parameters are clipped apart from others, or not at all.
     clips_parts: bool = False
+    # The parameters of the optimizers of this rank that step.
     updated: frozenset[str] = frozenset()
     options: Options = field(default_factory=dict)
     draws: bool = False
+    # Parameters as the optimizer left them, where the step wrote others in their place.
     left: NamedTensors = field(default_factory=dict)
+    # Parameters that an optimizer may update from a tensor that is not their gradient, as it has
+    # tensors of its own.
     read_elsewhere: frozenset[str] = frozenset()
-    copied: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()  # parameters that an optimizer has a copy of
+    # Largest norm of torch's clipping; None where it was not called, or with several norms.
     max_norm: float | None = None
     backwards: tuple[SourceLine, ...] = ()
+    # Parameters that no optimizer has, as the backward sees them.
     used: NamedTensors = field(default_factory=dict)
+    # Options that all tensors of the optimizers share that are no parameters.
     own_options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> NamedTensors:
+        """The parameters after the step."""
+        return self.tensors.get(Quantity.PARAMETER, {})
+
+    @property
+    def num_steps(self) -> float:
+        """Number of steps of the optimizer."""
+        number = self.tensors[Quantity.SKIPPED]["steps"]
+        assert number is not None
+        return float(number)
 
     def options_of(self, name: str) -> Mapping[str, object]:
         """Return the options that update a parameter, also by way of a flat slice."""
@@ -102,38 +109,31 @@ class StepValues:
 
 @dataclass(frozen=True, slots=True)
 class RankValues:
-    """The values of a training, as a rank has them.
-
-    Attributes:
-        start: Parameters before the first step.
-        steps: Values of each step.
-        batches: The rank's part of the batch, by step.
-        frozen: Parameters that need no gradient.
-        first_names: First name of each parameter of the plain model, by all of its names.
-        is_poisoned: Whether the scaler unscaled, which puts infinity or NaN into a gradient as the
-            variation says.
-        has_infinite_loss: Whether the scaled loss is infinity as the variation says.
-        kept: Parts of tensors of a mesh, which are put together after the run.
-        options: Options of the optimizers before the first step.
-        lowered: Dtypes to which operators rounded tensors of a higher dtype.
-        lowered_scalars: Dtypes below float64 of scalars that were rounded, or that the host read.
-        overflows: Numbers of the steps in which a value of float16 overflowed.
-        late: Parameters of the last step that only a next forward would gather.
-    """
+    """The values of a training, as a rank has them."""
 
     start: NamedTensors
     steps: tuple[StepValues, ...]
     batches: tuple[Any, ...]
     split_over: Mapping[str, frozenset[str]]
     frozen: frozenset[str] = frozenset()
+    # First name of each parameter of the plain model, by all of its names.
     first_names: Mapping[str, str] = field(default_factory=dict)
+    # Whether the scaler unscaled, which puts infinity or NaN into a gradient as the variation
+    # says.
     is_poisoned: bool = False
+    # Whether the scaled loss is infinity as the variation says.
     has_infinite_loss: bool = False
+    # Parts of tensors of a mesh, which are put together after the run.
     kept: KeptParts = field(default_factory=dict)
+    # Options of the optimizers before the first step.
     options: Options = field(default_factory=dict)
+    # Dtypes to which operators rounded tensors of a higher dtype.
     lowered: frozenset[torch.dtype] = frozenset()
+    # Dtypes below float64 of scalars that were rounded, or that the host read.
     lowered_scalars: frozenset[torch.dtype] = frozenset()
+    # Numbers of the steps in which a value of float16 overflowed.
     overflows: frozenset[int] = frozenset()
+    # Parameters of the last step that only a next forward would gather.
     late: frozenset[str] = frozenset()
 
     @property
@@ -144,8 +144,13 @@ class RankValues:
     @property
     def num_steps(self) -> float:
         """Number of steps of the optimizer."""
-        numbers = (e.tensors[Quantity.SKIPPED]["steps"] for e in self.steps)
-        return sum(float(each) for each in numbers if each is not None)
+        return sum(each.num_steps for each in self.steps)
+
+    def parameters_before(self, step: int) -> NamedTensors:
+        """Return the parameters before a step."""
+        if step == 0:
+            return self.start
+        return self.steps[step - 1].parameters
 
     def shown_tensors(self) -> Iterator[torch.Tensor]:
         """Yield the values of all steps."""

@@ -15,8 +15,7 @@ from syncverify.faces.whole_step.data import (
 )
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.faces.whole_step.training import Beside, Variation
-from syncverify.judge.whole_step.causes import CopiesRoundedApart
-from syncverify.judge.whole_step.findings import WrongQuantity
+from syncverify.judge.whole_step.causes import CopiesRoundedApart, WrongQuantity
 from syncverify.judge.whole_step.rounding import dtype_names
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import counted, named

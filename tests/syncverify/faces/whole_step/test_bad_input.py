@@ -52,11 +52,10 @@ def refused(words: str, **changes: Any) -> None:
 
 @pytest.fixture
 def no_mesh_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    def played(*_: object) -> None:
+    def played(*_: object, **__: object) -> None:
         pytest.fail("a step was played")
 
-    monkeypatch.setattr(playing, "train_on_mesh", played)
-    monkeypatch.setattr(playing, "train_plainly", played)
+    monkeypatch.setattr(playing, "train", played)
 
 
 def _of_a_random_generator() -> nn.Module:

@@ -9,9 +9,9 @@ from torch import nn
 from torch.amp.grad_scaler import GradScaler
 
 from syncverify import parity
-from syncverify.faces.whole_step.clipping import clip_over_meshes
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.faces.whole_step.training import Function
+from syncverify.faces.whole_step.wired import clip_over_meshes
 from syncverify.judge.whole_step.causes import OwnParts
 from syncverify.judge.whole_step.differences import TOLERANCE
 from tests.syncverify.faces.whole_step import right_programs

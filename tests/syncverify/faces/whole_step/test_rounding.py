@@ -14,7 +14,7 @@ from syncverify import parity
 from syncverify.errors import UsageError
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.judge.whole_step.causes import Decided, LacksSum, Scaled
-from syncverify.judge.whole_step.lower_noise import LowerRoundingNoise
+from syncverify.judge.whole_step.noise import RoundingNoise
 from syncverify.judge.whole_step.rounding import LoweredDtypes, Rounding
 from syncverify.judge.whole_step.values import Quantity
 from tests.syncverify.faces.whole_step.planted.steps import compare
@@ -165,7 +165,7 @@ def test_an_own_step_without_a_loss_has_a_bound(factor: float) -> None:
 
 def test_noise_is_in_results_in_place_too_and_leaves_counters() -> None:
     value, counter = torch.ones(64, dtype=torch.float64), torch.ones(())
-    with LowerRoundingNoise(0, 1.0, BFLOAT16, BFLOAT16):
+    with RoundingNoise(0, 1.0, BFLOAT16, BFLOAT16):
         value.add_(1)
         counter.add_(1)
     off = (value - 2).abs().max() / 2
@@ -176,7 +176,7 @@ def test_noise_is_in_results_in_place_too_and_leaves_counters() -> None:
 def test_noise_of_float16_has_a_smallest_number() -> None:
     rounding = Rounding.of([torch.float16])
     tiny = torch.tensor([1e-9] * 64 + [0.0], dtype=torch.float64)
-    with LowerRoundingNoise(0, 1.0, rounding, rounding):
+    with RoundingNoise(0, 1.0, rounding, rounding):
         off = tiny + 0 - tiny
     assert off.abs().max() > rounding.spacing / 2
     assert off[-1] == 0

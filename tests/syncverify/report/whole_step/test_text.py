@@ -3,7 +3,7 @@
 import inspect
 import math
 import re
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 
 import pytest
 import torch
@@ -27,9 +27,9 @@ from syncverify.judge.whole_step.causes import (
     TermsWeighted,
     Unexplained,
     Weighted,
+    WrongQuantity,
 )
 from syncverify.judge.whole_step.differences import ComparedValue
-from syncverify.judge.whole_step.findings import WrongQuantity
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.values import Quantity, StateName
 from syncverify.report.whole_step import cause_words
@@ -55,7 +55,7 @@ def compared(got: float, right: float = 1.0, name: str = "w") -> ComparedValue:
 
 def lacks_sum(*values: ComparedValue) -> WrongQuantity:
     cause = LacksSum(frozenset({"tp"}))
-    return WrongQuantity(GRADIENT, 1, cause, values, (), 9)
+    return WrongQuantity(GRADIENT, 1, cause, values, 9)
 
 
 def play_of(axis: str, *values: ComparedValue, num_wrong: int = 0) -> LayoutPlay:
@@ -119,8 +119,7 @@ def test_each_cause_has_words() -> None:
     found = {
         each
         for each in vars(causes).values()
-        if isinstance(each, type)
-        and "word" in getattr(each, "__dataclass_fields__", {})
+        if isinstance(each, type) and is_dataclass(each) and hasattr(each, "word")
     }
     assert {LacksSum, Weighted, Unexplained} < found
     cases = inspect.getsource(cause_words)
