@@ -27,16 +27,11 @@ _DEFAULT = "torch.cuda.default_stream()"
 
 @dataclass(frozen=True, slots=True)
 class OrderPlace:
-    """A statement of the subject, before or after which lines are added.
-
-    Attributes:
-        node: The statement.
-        is_before: Whether the lines come before the statement.
-    """
+    """A statement of the subject, before or after which lines are added."""
 
     path: str
     node: ast.stmt
-    is_before: bool
+    is_before: bool  # whether the lines come before it
 
     def edit(self, *lines: str) -> Edit:
         """Return the insertion of lines."""
@@ -49,10 +44,8 @@ def candidates(
 ) -> Iterator[Edit]:
     """Yield changes that may order the work of a disorder, the likeliest first.
 
-    Args:
-        disorder: The missing order.
-        phases: Returns the first line of the subject's method of a name.
-        look: Plays the scenario with an added line, and returns the names in scope there.
+    `phases` returns the first line of the subject's method of a name, and `look` plays the scenario
+    with an added line, and returns the names in scope there.
     """
     edges = disorder.remedy.edges if disorder.remedy else ()
     scopes: dict[Edit, Scope] = {}
