@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from syncverify.explain.repair.cost import Cost
+from syncverify.judge.violation import Identity
 from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
 
@@ -112,12 +113,17 @@ def _full_bytes(sizes: Iterable[_Size], cap: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A scenario, and what the unchanged subject does in it."""
+    """A play of a scenario, which both the judge and the measure of costs look at."""
 
     scenario: Scenario
-    is_right: bool  # it shows no violation
+    identities: set[Identity] | None  # violations; None if the change cannot be made
     reaches_end: bool
     cost: Cost
+
+    @property
+    def is_right(self) -> bool:
+        """Tell whether the scenario shows no violation."""
+        return self.identities == set()
 
     @property
     def needs(self) -> Needs:

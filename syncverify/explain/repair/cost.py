@@ -130,7 +130,6 @@ def cost_of(traces: Traces, peak_bytes: int = 0) -> Cost:
     reductions = [each for each in launches if each.reduces]
     overlaps = _Overlaps()
     walk(traces, "stream", overlaps)
-    overlaps.end()
     return Cost(
         launches=len(launches),
         reductions=len(reductions),
@@ -177,7 +176,7 @@ def _is_backward(record: TraceRecord) -> bool:
     )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Early:
     """A reduction that was launched in backward."""
 
@@ -191,47 +190,46 @@ class _Early:
 class _Backward:
     """The backward of one micro-batch on one rank."""
 
-    moment: Moment | None = None  # None before the first one
+    moment: Moment
     launched: list[_Early] = field(default_factory=list)
     num_operators: int = 0
 
 
-@dataclass(slots=True)
 class _Overlaps(Observer):
     """Counts the operators that may run beside each early reduction; the sums are those of `Cost`."""
 
-    backwards: dict[int, _Backward] = field(default_factory=dict)  # by rank
-    early_bytes: int = 0
-    followed: int = 0
-    beside: int = 0
-    waited: float = 0.0
+    def __init__(self) -> None:
+        self._backwards = list[_Backward]()
+        self._now = dict[int, _Backward]()  # by rank
+        self.followed = self.beside = 0
+
+    @property
+    def early_bytes(self) -> int:
+        """Bytes of reductions that are launched before backward ends."""
+        return sum(e.num_bytes for each in self._backwards for e in each.launched)
+
+    @property
+    def waited(self) -> float:
+        """Bytes of each early reduction, times the share of the backward that came before."""
+        return sum(
+            early.num_bytes * early.num_operators_before / (each.num_operators or 1)
+            for each in self._backwards
+            for early in each.launched
+        )
 
     @override
     def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
-        now = self.backwards.setdefault(lane.rank, _Backward())
-        if now.moment != use.moment:
-            self._close(now)
-            now = self.backwards[lane.rank] = _Backward(use.moment)
+        now = self._now.get(lane.rank)
+        if now is None or now.moment != use.moment:
+            now = self._now[lane.rank] = _Backward(use.moment)
+            self._backwards.append(now)
         if isinstance(use, CollectiveLaunch):
             if use.reduces and use.moment.phase == "backward":
-                entry = lane.clock[lane.index]
-                now.launched.append(
-                    _Early(lane.index, entry, bytes_of(use), now.num_operators)
-                )
+                entry, before = lane.clock[lane.index], now.num_operators
+                now.launched.append(_Early(lane.index, entry, bytes_of(use), before))
         elif _is_backward(use):
             now.num_operators += 1
             for early in now.launched:
                 self.followed += early.num_bytes
                 if lane.clock.get(early.lane, 0) < early.count:
                     self.beside += early.num_bytes
-
-    def end(self) -> None:
-        """Count the last backward of each rank."""
-        for each in self.backwards.values():
-            self._close(each)
-
-    def _close(self, backward: _Backward) -> None:
-        for early in backward.launched:
-            self.early_bytes += early.num_bytes
-            share = early.num_operators_before / (backward.num_operators or 1)
-            self.waited += early.num_bytes * share

@@ -130,7 +130,7 @@ def _sources(functions: Iterable[tuple[Source, Function]]) -> list[Source]:
 def _orders(game: Game) -> Iterator[Edit]:
     if game.found.violation.evidence.unordered is not None:
         for disorder in game.disorders():
-            yield from candidates(disorder, game.first_line_of, game.look)
+            yield from candidates(disorder, game)
 
 
 def _changes(game: Game) -> Iterator[Edit]:

@@ -70,22 +70,6 @@ class CostVerdict:
     early_bytes: int
 
 
-@dataclass(frozen=True)
-class OtherPlay:
-    """A play of another scenario, which both the judge and the measure of costs look at."""
-
-    scenario: Scenario
-    identities: set[Identity] | None  # None if the change cannot be made
-    recorders: tuple[MeasuringRecorder, ...]
-    reaches_end: bool
-
-    @cached_property
-    def cost(self) -> Cost:
-        """The cost of the play."""
-        traces = [each.everything for each in self.recorders]
-        return cost_of(traces, sum(each.peak_bytes for each in self.recorders))
-
-
 @dataclass
 class Game:
     """The plays of one violation's scenario with changes."""
@@ -96,7 +80,7 @@ class Game:
     num_slow_runs: int = 0  # that were ended from outside
     _files: dict[str, LiveFile] = field(default_factory=dict)
     # The other scenarios with the last change.
-    _changed: tuple[Edit | None, dict[Scenario, OtherPlay]] = (None, {})
+    _changed: tuple[Edit | None, dict[Scenario, Measured]] = (None, {})
     _num_looks: int = 0
 
     def shows_violation(self) -> bool:
@@ -132,15 +116,16 @@ class Game:
 
     def cost_of(self, edit: Edit) -> CostVerdict:
         """Compare the costs of the other scenarios with those of the unchanged subject."""
-        costs = list[Cost]()
+        before, costs = [*reversed(self._others)], list[Cost]()
 
+        # The drawn scenarios come first, and most regressions need the many parameters of others.
         def played() -> Iterator[Cost]:
-            for each in self._measured:
+            for each in before:
                 costs.append(self._other(each.scenario, edit).cost)
                 yield costs[-1]
 
-        words = regression(self._measured, played())
-        same = words is None and is_unchanged(self._measured, costs)
+        words = regression(before, played())
+        same = words is None and is_unchanged(before, costs)
         return CostVerdict(words, same, sum(each.early_bytes for each in costs))
 
     def costs_no_more_where_right(self, edit: Edit) -> bool:
@@ -149,12 +134,12 @@ class Game:
         # cost of a wrong later step is no measure.
         return not any(
             worse_than_right(each, self._other(each.scenario, edit).cost)
-            for each in self._measured
+            for each in self._others
             if each.is_right
         )
 
     @cached_property
-    def _others(self) -> list[OtherPlay]:
+    def _others(self) -> list[Measured]:
         """The other scenarios, played before any change."""
         contract, own = self.subject.capabilities, self.found.scenario
         # The drawn ones are small: a change that breaks something breaks one of them soon.
@@ -173,15 +158,7 @@ class Game:
         drawing = Drawing(contract, MAX_RANKS, _NUM_CONFIRMING, _CONFIRMING_SEED)
         return [each for each in dict.fromkeys(drawing.drawn()) if each not in known]
 
-    @cached_property
-    def _measured(self) -> list[Measured]:
-        # The drawn scenarios come first, and most regressions need the many parameters of others.
-        return [
-            Measured(each.scenario, not each.identities, each.reaches_end, each.cost)
-            for each in reversed(self._others)
-        ]
-
-    def _other(self, scenario: Scenario, edit: Edit) -> OtherPlay:
+    def _other(self, scenario: Scenario, edit: Edit) -> Measured:
         """Play another scenario with a change, once for as long as the change is the same."""
         if self._changed[0] != edit:
             self._changed = (edit, {})
@@ -190,13 +167,15 @@ class Game:
             plays[scenario] = self._measured_play(scenario, edit)
         return plays[scenario]
 
-    def _measured_play(self, scenario: Scenario, edit: Edit | None) -> OtherPlay:
+    def _measured_play(self, scenario: Scenario, edit: Edit | None) -> Measured:
         recorders = tuple(MeasuringRecorder() for _ in range(scenario.mesh.num_ranks))
         run = self._run(scenario, edit, recorders)
         if run is None:
-            return OtherPlay(scenario, None, (), reaches_end=False)
+            return Measured(scenario, None, reaches_end=False, cost=Cost())
         found = identities_of(scenario, run, self.subject)
-        return OtherPlay(scenario, found, recorders, reaches_end=run.fault is None)
+        traces = [each.everything for each in recorders]
+        cost = cost_of(traces, sum(each.peak_bytes for each in recorders))
+        return Measured(scenario, found, run.fault is None, cost)
 
     def look(self, edit: Edit) -> Scope:
         """Play the scenario with a line that notes the names in its scope."""

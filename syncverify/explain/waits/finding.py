@@ -158,15 +158,9 @@ class WaitSearch:
         )
 
     def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
+        shared = self._shared(packed)
         parts = [
-            TracedPart(
-                number=number,
-                subject=packed,
-                scenarios=part,
-                names_torch=self.names_torch,
-                deadline=self.deadline,
-                link=self.link,
-            )
+            TracedPart(number=number, scenarios=part, link=self.link, **shared)
             for number, part in enumerate(_in_parts(scenarios))
         ]
         calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
@@ -234,18 +228,16 @@ class WaitSearch:
         parts = [()] if breaking else _in_parts(known.scenarios)
         if point.kind == REFERENCE:  # no call keeps one that a play could leave out
             parts = []
+        shared = {**self._shared(packed), "point": point, "breaking": breaking}
         return [
-            PlayedPart(
-                subject=packed,
-                point=point,
-                number=number,
-                scenarios=part,
-                breaking=breaking,
-                names_torch=self.names_torch,
-                deadline=self.deadline,
-            )
+            PlayedPart(number=number, scenarios=part, **shared)
             for number, part in enumerate(parts)
         ]
+
+    def _shared(self, packed: bytes) -> dict[str, Any]:
+        """Return what all parts have."""
+        limits = {"names_torch": self.names_torch, "deadline": self.deadline}
+        return {"subject": packed, **limits}
 
     def _answer(
         self, point: SyncPoint, known: PointOfTraces, *, is_cut: bool = False

@@ -53,26 +53,27 @@ _SCHEDULES: Final = ScheduleChoice("all", 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TracedPart:
-    """Scenarios whose traces one call judges."""
+class Part:
+    """Scenarios that one call plays."""
 
-    number: int  # place among all parts, from 0
+    number: int  # place among all parts, or among those of a point, from 0
     subject: bytes
     scenarios: tuple[Scenario, ...]
     names_torch: bool
     deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedPart(Part):
+    """Scenarios whose traces one call judges."""
+
     link: Link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedPart:
+class PlayedPart(Part):
     """Scenarios that one call plays without a point."""
 
-    number: int  # place among the parts of the point, from 0
-    subject: bytes
-    scenarios: tuple[Scenario, ...]
-    names_torch: bool
-    deadline: float
     point: SyncPoint
     # Violations of traces without the point, to show a wrong number of some scenario. With such
     # violations no other scenario is played.

@@ -58,7 +58,7 @@ def fix_of(entry_id: str) -> Fix | None:
         ),
         (
             "double-accumulation-division",
-            "factors.py:95 in divisor",
+            "factors.py:99 in divisor",
             (
                 "- return super().divisor(bucket) * self.required",
                 "+ return super().divisor(bucket)",
