@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from syncverify.errors import UsageError as UsageError
     from syncverify.faces.one_play import PlayedScenario as PlayedScenario
     from syncverify.faces.one_play import play as play
-    from syncverify.faces.simulation.regions import region as region
+    from syncverify.faces.simulation.program import region as region
     from syncverify.faces.simulation.simulate import simulate as simulate
     from syncverify.faces.simulation.testing.case import SimTestCase as SimTestCase
     from syncverify.faces.whole_step.parity import parity as parity
@@ -69,7 +69,7 @@ _MODULES = {
     "parity": "syncverify.faces.whole_step.parity",
     "play": "syncverify.faces.one_play",
     "check": "syncverify.pytest_plugin",
-    "region": "syncverify.faces.simulation.regions",
+    "region": "syncverify.faces.simulation.program",
     "simulate": "syncverify.faces.simulation.simulate",
     "verify": "syncverify.command.verification.verify",
 }

@@ -14,10 +14,14 @@ from rich.table import Table
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import tell_end
 from syncverify.errors import UsageError
-from syncverify.explain.waits.answers import Answer, AnsweredWaits, PlayedSubject
+from syncverify.explain.waits.answers import (
+    Answer,
+    AnsweredWaits,
+    PlayedSubject,
+    joined,
+)
 from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.finding import WaitSearch
-from syncverify.explain.waits.joined import joined
 from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
 from syncverify.report.console import CommandConsole, check_folders, write, write_json

@@ -4,11 +4,10 @@
 module                  content
 ======================= ==============================================================
 `diagnosis`             all that is known of a violation beside its property
-`larger_scenarios`      scenarios that show more than the smallest one
+`other_scenarios`       scenarios that show more than the smallest one
 `left_out`              lines that kept the subject from what it left out
 `left_over`             values that an earlier step left in the subject
-`deciding_lines`        lines that ran only where it fails
+`ran_lines`             lines that ran: those that decide, those that act
 `fix_search`            changes of the source, each played; most other modules serve this one
-`one_fix`               violations that one fix mends
 ======================= ==============================================================
 """

@@ -13,11 +13,13 @@ Note [A fix costs no more]
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from syncverify.explain.repair.cost import Cost
-from syncverify.explain.repair.needs import Needs
+from syncverify.judge.violation import Identity
+from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
 
 _MIN_COMPARED = 3
@@ -27,18 +29,101 @@ _SPARE_BYTES = 64  # of each rank
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A scenario, and what the unchanged subject does in it.
+class _Bucket:
+    """A bucket that is filled up to the cap, in the order of backward."""
 
-    Attributes:
-        is_right: Whether it shows no violation.
-        cost: Launches, bytes, overlap and memory.
-    """
+    num_bytes: int
+    num_axes: int  # over which it is reduced
+    full_at: float  # share of backward that is over when its last gradient comes
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The least reductions that a scenario needs, summed over all ranks and steps."""
+
+    of_parameters: int  # where each parameter goes alone
+    of_buckets: int  # where buckets are filled up to the cap, one after the other
+    num_bytes: int
+    # Bytes of full buckets, which need not wait for the end of backward; of each kind of
+    # parameters, up to the cap may stay for the last bucket.
+    early_bytes: int
+    full_at: float = (
+        1.0  # mean share of backward that is over when a bucket is full, by bytes
+    )
+    most_axes: int = 1  # over which one gradient is reduced
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> Needs:
+        """Return the needs of a scenario whose parameters are all used."""
+        parameters = early_bytes = 0
+        buckets = list[_Bucket]()
+        for rank in range(scenario.mesh.num_ranks):
+            sizes = [*_sizes(scenario, rank)]
+            parameters += sum(axes for _, axes, _, _ in sizes)
+            early_bytes += _full_bytes(sizes, scenario.bucket_cap_bytes)
+            buckets += _buckets(sizes, scenario.bucket_cap_bytes)
+        num_bytes = sum(each.num_axes * each.num_bytes for each in buckets)
+        waited = sum(each.num_axes * each.num_bytes * each.full_at for each in buckets)
+        steps = scenario.num_steps
+        return cls(
+            of_parameters=parameters * steps,
+            of_buckets=sum(each.num_axes for each in buckets) * steps,
+            num_bytes=num_bytes * steps,
+            early_bytes=early_bytes * steps,
+            full_at=waited / num_bytes if num_bytes else 1.0,
+            most_axes=max((each.num_axes for each in buckets), default=1),
+        )
+
+
+# Kind of a gradient, number of mesh axes over which it is reduced, its bytes, and the share of
+# backward that is over when it comes: each takes as long.
+_Size = tuple[tuple[object, ...], int, int, float]
+
+
+def _sizes(scenario: Scenario, rank: int) -> Iterator[_Size]:
+    """Yield the reduced gradients of a rank, which come from the last parameter to the first."""
+    trained = [spec for spec in reversed(scenario.parameters) if spec.requires_grad]
+    for position, spec in enumerate(trained, start=1):
+        axes = len(reduce_axes(scenario.mesh, spec))
+        if axes:
+            kind = spec.group, spec.effective_grad_dtype, spec.placements, spec.on_mesh
+            size = local_bytes(scenario.mesh, spec, rank)
+            yield kind, axes, size, position / len(trained)
+
+
+def _buckets(sizes: Iterable[_Size], cap: int) -> Iterator[_Bucket]:
+    filling = dict[object, _Bucket]()
+    for kind, axes, size, share in sizes:
+        known = filling.get(kind)
+        if known is not None and known.num_bytes + size > cap:
+            yield known
+            known = None
+        filled = known.num_bytes if known else 0
+        filling[kind] = _Bucket(filled + size, axes, share)
+    yield from filling.values()
+
+
+def _full_bytes(sizes: Iterable[_Size], cap: int) -> int:
+    """Return the bytes of all parameters but those that may be in the last bucket of a kind."""
+    total = Counter[tuple[object, int]]()
+    for kind, axes, size, _ in sizes:
+        total[kind, axes] += size
+    return sum(axes * max(0, size - cap) for (_, axes), size in total.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A play of a scenario, which both the judge and the measure of costs look at."""
 
     scenario: Scenario
-    is_right: bool
+    identities: set[Identity] | None  # violations; None if the change cannot be made
     reaches_end: bool
     cost: Cost
+
+    @property
+    def is_right(self) -> bool:
+        """Tell whether the scenario shows no violation."""
+        return self.identities == set()
 
     @property
     def needs(self) -> Needs:
@@ -65,15 +150,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a subject sends: each parameter alone, or several together; None if it is unknown.
+    """How a subject sends: each parameter alone, or several together; None if it is unknown."""
 
-    Attributes:
-        launches_alone: Whether each reduction has one parameter.
-        bursts_alone: Whether each is launched for itself.
-    """
-
-    launches_alone: bool | None
-    bursts_alone: bool | None
+    launches_alone: bool | None  # each reduction has one parameter
+    bursts_alone: bool | None  # each is launched for itself
 
     @classmethod
     def of(cls, before: Iterable[Measured]) -> Style:
@@ -94,15 +174,13 @@ class Style:
 
 
 def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
-    """Name what gets worse by a change; None if nothing does.
+    """Name what gets worse by a change, also where too few scenarios can be compared.
 
-    Args:
-        before: Scenarios with the unchanged subject.
-        after: The costs of the same scenarios with the change. None is played after one
-            that is worse.
+    The costs are those of the same scenarios with the change. None is played after one that is
+    worse.
 
     Returns:
-        A few words, also where too few scenarios can be compared.
+        A few words; None if nothing gets worse.
     """
     style = Style.of(before)
     for measured, cost in zip(before, after, strict=True):

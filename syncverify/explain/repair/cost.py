@@ -47,30 +47,22 @@ from syncverify.trace.source_lines import NoLine
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a run costs, summed over all ranks and steps.
+    """What a run costs, summed over all ranks and steps."""
 
-    Attributes:
-        launches: Number of collectives over two ranks or more, in backward and `wait()`.
-        reductions: Number of those that reduce.
-        bursts: Number of times that launches follow each other without an operator of
-            backward in between. One bucket that is launched parameter by parameter is one.
-        reduced_bytes: Bytes that the reductions take in.
-        early_bytes: Those of reductions that are launched before backward ends.
-        followed: Bytes of each early reduction, times the number of operators that the same
-            backward queues after it.
-        beside: The part of `followed` whose operators may run while the reduction does.
-        waited: Bytes of each early reduction, times the share of the backward that came before.
-        peak_bytes: Largest number of bytes that live on a rank at one time, summed over ranks.
-    """
-
-    launches: int = 0
-    reductions: int = 0
+    launches: int = 0  # collectives over two ranks or more, in backward and `wait()`
+    reductions: int = 0  # those that reduce
+    # Times that launches follow each other without an operator of backward in between. One bucket
+    # that is launched parameter by parameter is one.
     bursts: int = 0
-    reduced_bytes: int = 0
-    early_bytes: int = 0
+    reduced_bytes: int = 0  # that the reductions take in
+    early_bytes: int = 0  # those of reductions that are launched before backward ends
+    # Bytes of each early reduction, times the number of operators that the same backward queues
+    # after it, and the part of them that may run while the reduction does.
     followed: int = 0
     beside: int = 0
+    # Bytes of each early reduction, times the share of the backward that came before.
     waited: float = 0.0
+    # Most bytes that live on a rank at one time, summed over ranks.
     peak_bytes: int = 0
 
     @property
@@ -87,10 +79,8 @@ class Cost:
 class MeasuringRecorder(RankRecorder):
     """A recorder that also keeps all operators, and notes how much memory lives at one time.
 
-    Attributes:
-        everything: Trace with the operators that the judge does not need, too.
-        peak_bytes: Largest number of bytes after an operator, at a launch, or at the return of
-            a call. Autograd's own memory counts wherever a launch is.
+    It looks after an operator, at a launch, and at the return of a call. Autograd's own memory
+    counts wherever a launch is.
     """
 
     def __init__(self) -> None:
@@ -140,7 +130,6 @@ def cost_of(traces: Traces, peak_bytes: int = 0) -> Cost:
     reductions = [each for each in launches if each.reduces]
     overlaps = _Overlaps()
     walk(traces, "stream", overlaps)
-    overlaps.end()
     return Cost(
         launches=len(launches),
         reductions=len(reductions),
@@ -187,82 +176,60 @@ def _is_backward(record: TraceRecord) -> bool:
     )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Early:
-    """A reduction that was launched in backward.
-
-    Attributes:
-        lane: Lane of the reduction.
-        count: Entry of the reduction in its lane.
-        num_bytes: Bytes of the reduction.
-        num_operators_before: Operators of the backward before the launch.
-    """
+    """A reduction that was launched in backward."""
 
     lane: int
-    count: int
+    count: int  # entry of the reduction in its lane
     num_bytes: int
-    num_operators_before: int
+    num_operators_before: int  # of the backward, before the launch
 
 
 @dataclass(slots=True)
 class _Backward:
-    """The backward of one micro-batch on one rank.
+    """The backward of one micro-batch on one rank."""
 
-    Attributes:
-        moment: Moment of the backward; None before the first one.
-        launched: Reductions that were launched in the backward.
-        num_operators: Number of operators of the backward.
-    """
-
-    moment: Moment | None = None
+    moment: Moment
     launched: list[_Early] = field(default_factory=list)
     num_operators: int = 0
 
 
-@dataclass(slots=True)
 class _Overlaps(Observer):
-    """An observer that counts the operators that may run beside each early reduction.
+    """Counts the operators that may run beside each early reduction; the sums are those of `Cost`."""
 
-    Attributes:
-        backwards: The current backward, by rank.
-        early_bytes: Bytes of all early reductions.
-        followed: Bytes of a reduction, summed over the operators after its launch.
-        beside: The same sum over operators that may run beside the reduction.
-        waited: Bytes of a reduction times the share of backward before its launch.
-    """
+    def __init__(self) -> None:
+        self._backwards = list[_Backward]()
+        self._now = dict[int, _Backward]()  # by rank
+        self.followed = self.beside = 0
 
-    backwards: dict[int, _Backward] = field(default_factory=dict)
-    early_bytes: int = 0
-    followed: int = 0
-    beside: int = 0
-    waited: float = 0.0
+    @property
+    def early_bytes(self) -> int:
+        """Bytes of reductions that are launched before backward ends."""
+        return sum(e.num_bytes for each in self._backwards for e in each.launched)
+
+    @property
+    def waited(self) -> float:
+        """Bytes of each early reduction, times the share of the backward that came before."""
+        return sum(
+            early.num_bytes * early.num_operators_before / (each.num_operators or 1)
+            for each in self._backwards
+            for early in each.launched
+        )
 
     @override
     def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
-        now = self.backwards.setdefault(lane.rank, _Backward())
-        if now.moment != use.moment:
-            self._close(now)
-            now = self.backwards[lane.rank] = _Backward(use.moment)
+        now = self._now.get(lane.rank)
+        if now is None or now.moment != use.moment:
+            now = self._now[lane.rank] = _Backward(use.moment)
+            self._backwards.append(now)
         if isinstance(use, CollectiveLaunch):
             if use.reduces and use.moment.phase == "backward":
-                entry = lane.clock[lane.index]
-                now.launched.append(
-                    _Early(lane.index, entry, bytes_of(use), now.num_operators)
-                )
+                entry, before = lane.clock[lane.index], now.num_operators
+                now.launched.append(_Early(lane.index, entry, bytes_of(use), before))
         elif _is_backward(use):
             now.num_operators += 1
             for early in now.launched:
                 self.followed += early.num_bytes
                 if lane.clock.get(early.lane, 0) < early.count:
                     self.beside += early.num_bytes
-
-    def end(self) -> None:
-        """Count the last backward of each rank."""
-        for each in self.backwards.values():
-            self._close(each)
-
-    def _close(self, backward: _Backward) -> None:
-        for early in backward.launched:
-            self.early_bytes += early.num_bytes
-            share = early.num_operators_before / (backward.num_operators or 1)
-            self.waited += early.num_bytes * share

@@ -1,17 +1,25 @@
-"""All that is known of a violation beside its property: lines, values, a witness, a fix."""
+"""All that is known of a violation beside its property: lines, values, a witness, a fix.
+
+Note [One fix, one mistake]
+    A wrong group is a sum over too few ranks in one scenario and over too many in the next, and
+    a missing wait leaves two kinds of work without an order. No property shows that these are
+    one mistake. A change of the source with which each of the scenarios is right shows it. If
+    there are two mistakes, the fix of one leaves the other's scenario wrong.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from syncverify.explain.repair.deciding_lines import deciding_lines
 from syncverify.explain.repair.fix_search import find_fix
-from syncverify.explain.repair.larger_scenarios import with_fewer_readings, with_witness
+from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.left_out import left_out
 from syncverify.explain.repair.left_over import left_over
-from syncverify.explain.repair.one_fix import diagnosed_by_fix
-from syncverify.explain.witness.acts import acts_of
+from syncverify.explain.repair.other_scenarios import with_fewer_readings, with_witness
+from syncverify.explain.repair.plays import ENDED_FROM_OUTSIDE
+from syncverify.explain.repair.ran_lines import acts_of, deciding_lines
+from syncverify.explain.repair.source_edit import Edit
 from syncverify.explain.witness.witness_search import find_witness
 from syncverify.judge.cause import is_exception
 from syncverify.judge.evidence import Ended
@@ -19,7 +27,7 @@ from syncverify.judge.violation import Violation
 from syncverify.playing.choice import AnyBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.processes.owner_link import Found, tell_owner
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.search.outer_test import is_reported
 from syncverify.subjects.subject import Subject
 
@@ -42,6 +50,52 @@ def all_diagnosed(
     if not isinstance(backend, SimBackend):
         return [*map(diagnose, entries)]
     return diagnosed_by_fix(entries, diagnose, subject, backend)
+
+
+def diagnosed_by_fix(
+    entries: Iterable[FoundViolation],
+    diagnose: Callable[[FoundViolation], FoundViolation],
+    subject: Subject,
+    backend: SimBackend,
+) -> list[FoundViolation]:
+    """Diagnose violations, and list each with another one whose fix mends it, in their order."""
+    reported = list[FoundViolation]()
+    for entry in entries:
+        for place, known in enumerate(reported):
+            if _is_mended(entry, known, subject, backend):
+                reported[place] = _with(known, entry)
+                break
+        else:
+            new = diagnose(entry)
+            same = [
+                each for each in reported if _is_mended(each, new, subject, backend)
+            ]
+            reported = [each for each in reported if each not in same]
+            for each in same:
+                new = _with(new, each)
+            reported.append(new)
+    return reported
+
+
+def _is_mended(
+    entry: FoundViolation, other: FoundViolation, subject: Subject, backend: SimBackend
+) -> bool:
+    """Tell whether the fix of another violation leaves nothing wrong where one shows."""
+    change = other.fix.change if other.fix else None
+    if not isinstance(change, Edit) or entry.violation.cause in ENDED_FROM_OUTSIDE:
+        return False
+    return Game(entry, subject, backend).mends(change)
+
+
+def _with(entry: FoundViolation, other: FoundViolation) -> FoundViolation:
+    """Return a violation that lists another one, and all that this one lists."""
+    violation, lines = other.violation, other.violation.evidence.named_lines
+    form = RelatedViolation(
+        *violation.identity, violation.summary, is_consequence=False, lines=lines
+    )
+    related = dict.fromkeys((*entry.related, form, *other.related))
+    ordered = sorted(related, key=lambda each: not each.is_consequence)
+    return replace(entry, related=tuple(ordered))
 
 
 def _shown(
@@ -67,11 +121,10 @@ def diagnosed(
     if not isinstance(backend, SimBackend):
         return entry
     entry = replace(entry, left_over=left_over(entry, subject, backend))
-    played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
     entry = replace(
         entry,
-        witness=entry.witness or find_witness(*played),
-        acts=acts_of(*played),
+        witness=entry.witness or find_witness(entry, subject, backend),
+        acts=acts_of(entry, subject, backend),
         left_out=left_out(entry, subject, backend),
         fix=find_fix(entry, subject, backend),
     )

@@ -16,18 +16,17 @@ Note [A fix was played]
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncverify.explain.repair.game import Game
-from syncverify.explain.repair.missing_calls import missing_calls
+from syncverify.explain.repair.missing_lines import missing_calls, set_back
 from syncverify.explain.repair.missing_orders import candidates
-from syncverify.explain.repair.mutations import Names, mutations
-from syncverify.explain.repair.set_back import set_back
-from syncverify.explain.repair.slow_runs import ENDED_FROM_OUTSIDE
-from syncverify.explain.repair.source_edit import Edit, Source
+from syncverify.explain.repair.mutations import mutations
+from syncverify.explain.repair.plays import ENDED_FROM_OUTSIDE
+from syncverify.explain.repair.rewrites import Names
+from syncverify.explain.repair.source_edit import Edit, Function, Source
 from syncverify.explain.repair.unasked_state import unasked_state
 from syncverify.judge.cause import is_exception
 from syncverify.playing.sim import SimBackend
@@ -62,16 +61,11 @@ def find_fix(
 
 @dataclass(slots=True)
 class _Search:
-    """Plays changes, a bounded number of them.
-
-    Attributes:
-        game: The plays.
-        num_left: Number of changes that may be played from now on.
-        accepted: Fixes that change some cost, each with its early bytes and minus its length.
-    """
+    """Plays changes, a bounded number of them."""
 
     game: Game
-    num_left: int = _MAX_PLAYED
+    num_left: int = _MAX_PLAYED  # changes that may be played from now on
+    # Fixes that change some cost, each with its early bytes and minus its length.
     accepted: list[tuple[tuple[float, int], Fix]] = field(default_factory=list)
 
     def among(self, edits: Iterable[Edit]) -> Fix | None:
@@ -129,14 +123,14 @@ def _set_back(game: Game) -> Fix | None:
     return None
 
 
-def _sources(functions: Iterable[tuple[Source, ast.FunctionDef]]) -> list[Source]:
+def _sources(functions: Iterable[tuple[Source, Function]]) -> list[Source]:
     return [*{source.path: source for source, _ in functions}.values()]
 
 
 def _orders(game: Game) -> Iterator[Edit]:
     if game.found.violation.evidence.unordered is not None:
         for disorder in game.disorders():
-            yield from candidates(disorder, game.first_line_of, game.look)
+            yield from candidates(disorder, game)
 
 
 def _changes(game: Game) -> Iterator[Edit]:

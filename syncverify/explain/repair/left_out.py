@@ -9,36 +9,60 @@ Note [Places of what is missing]
     - of the last part of something, the division that rounds the number of parts down; see
       Note [The rest of a division];
     - of a missing wait, the line that waits for other collectives of the same launch.
+
+Note [The rest of a division]
+    `len(buckets) // n` or `numel // n` leaves out the last part, unless n divides the number. A
+    subject may round down for many reasons. So each division notes its numbers in a play, and it
+    is shown only if its rest is as large as what was not reduced: in elements or in parameters.
 """
 
 from __future__ import annotations
 
-import inspect
+import ast
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from syncverify.explain.repair.game import Game
-from syncverify.explain.repair.partly_waited import partly_waited
-from syncverify.explain.repair.rounded_down import OF_A_REST, rounded_down
+from syncverify.explain.repair.other_scenarios import with_one_parameter_more
+from syncverify.explain.repair.plays import right_scenarios
+from syncverify.explain.repair.ran_lines import RanLines, lines_of_step
+from syncverify.explain.repair.scope import NOTE_DIVISION
 from syncverify.explain.repair.skipped_launch import function_named, skipped_launches
-from syncverify.explain.repair.step_lines import RanLines, lines_of_step
-from syncverify.judge.properties import check
+from syncverify.explain.repair.source_edit import Edit, line_of, source_of
+from syncverify.judge.evidence import TooFewElements, WrongGradient
+from syncverify.judge.ordering.races import Race
 from syncverify.judge.properties.judgement import launches_of_step
+from syncverify.plain_text import counted
 from syncverify.playing.sim import SimBackend
-from syncverify.search.drawing import Drawing
+from syncverify.scenario.layout import local_shape
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.search.found_violation import FoundViolation, LeftOut
 from syncverify.subjects.subject import Subject
-from syncverify.trace.source_files import is_subject_line
-from syncverify.trace.source_lines import CodeLine, SourceLine, code_of_line, shown_path
+from syncverify.trace.records import (
+    CollectiveKey,
+    CollectiveLaunch,
+    CollectiveWait,
+    TraceRecord,
+)
+from syncverify.trace.source_lines import (
+    CodeLine,
+    Origin,
+    SourceLine,
+    code_of_line,
+    with_code,
+)
 
 _NUM_SHOWN: Final = 2
-_NUM_DRAWN: Final = 6
-_MAX_RANKS: Final = 4
-_SEED: Final = 0
-_MAX_DECORATORS: Final = 8  # lines of decorators that are skipped
 _NOT_LAUNCHED: Final = frozenset({"not_reduced", "not_reset"})
+# Causes of a gradient, or of a part of one, that other ranks' contributions are missing from.
+_OF_A_REST: Final = frozenset(
+    {"not_reduced", "partly_wrong", "rank_contribution_missing"}
+)
+_MAX_DIVISIONS: Final = 8
 # The methods that have to clear state before the next step.
 _METHODS: Final[Mapping[str, str]] = {
     "gradient_left": "zero_grad",
@@ -62,23 +86,22 @@ def left_out(
     Returns:
         Lines with their code; none for causes that have lines of their own.
     """
-    cause = found.violation.cause
+    plays, cause = (found, subject, backend), found.violation.cause
     if cause == "read_before_reduced":
-        return partly_waited(found, subject, backend)
+        return _partly_waited(*plays)
     if found.starts_wrongly:
         cause = "not_reset"
-    if cause not in {*_NOT_LAUNCHED, *_METHODS, *OF_A_REST}:
+    if cause not in {*_NOT_LAUNCHED, *_METHODS, *_OF_A_REST}:
         return ()
     step = found.violation.evidence.step or 0
     rank = min(found.violation.ranks, default=0)
-    ran = lines_of_step(found, subject, backend, rank=rank, step=step)
-    if cause in OF_A_REST:
-        rounding = next(rounded_down(Game(found, subject, backend), ran), None)
+    ran = lines_of_step(*plays, rank=rank, step=step)
+    if cause in _OF_A_REST:
+        rounding = next(_rounded_down(Game(*plays), ran), None)
         if rounding is not None:
             return (rounding,)
     cleared = _clearing(cause, subject, ran)
-    skipping = _skipping(cause, step, ran, (found, subject, backend))
-    return tuple(itertools.chain(skipping, cleared))
+    return tuple(itertools.chain(_skipping(cause, step, ran, plays), cleared))
 
 
 def _skipping(cause: str, step: int, ran: RanLines, plays: _Plays) -> Iterator[LeftOut]:
@@ -88,8 +111,7 @@ def _skipping(cause: str, step: int, ran: RanLines, plays: _Plays) -> Iterator[L
     if len(places) > 1:
         places = [*dict.fromkeys(skipped_launches(ran, _kept_rightly(plays)))]
     for place in places[:_NUM_SHOWN]:
-        line = CodeLine(place, code_of_line(place))
-        yield LeftOut(line, f"in step {step} it led to no collective")
+        yield _at(place, f"in step {step} it led to no collective")
 
 
 def _kept_rightly(plays: _Plays) -> set[SourceLine] | None:
@@ -99,11 +121,9 @@ def _kept_rightly(plays: _Plays) -> set[SourceLine] | None:
         Statements; None where no drawn scenario with a reduction is right.
     """
     found, subject, backend = plays
-    capabilities, places = subject.capabilities, list[set[SourceLine]]()
-    for scenario in Drawing(capabilities, _MAX_RANKS, _NUM_DRAWN, _SEED).drawn():
-        run = backend.run(scenario, subject)
-        reduces = any(each.reduces for each in launches_of_step(run.ranks[0].trace, 0))
-        if reduces and run.fault is None and not check(scenario, run, capabilities):
+    places = list[set[SourceLine]]()
+    for scenario, run in right_scenarios(subject, backend):
+        if any(each.reduces for each in launches_of_step(run.ranks[0].trace, 0)):
             right = replace(found, scenario=scenario, decisions=())
             ran = lines_of_step(right, subject, backend, rank=0, step=0)
             places.append({*skipped_launches(ran)})
@@ -112,24 +132,114 @@ def _kept_rightly(plays: _Plays) -> set[SourceLine] | None:
 
 def _clearing(cause: str, subject: Subject, ran: RanLines) -> Iterator[LeftOut]:
     name = _METHODS.get(cause, "")
-    place = _own_method(name, subject) or function_named(name, ran) if name else None
+    method = getattr(subject.factory, name, None) if name else None
+    place = line_of(method) or (function_named(name, ran) if name else None)
     if place is not None:
-        line = CodeLine(place, code_of_line(place))
-        yield LeftOut(line, "which has to clear it")
+        yield _at(place, "which has to clear it")
 
 
-def _own_method(name: str, subject: Subject) -> SourceLine | None:
-    """Return the first line of a method of the subject's class, where it is Python code."""
-    method = getattr(subject.factory, name, None)
-    code = (
-        getattr(inspect.unwrap(method), "__code__", None) if callable(method) else None
+def _at(place: SourceLine, why: str, *, rounds_down: bool = False) -> LeftOut:
+    return LeftOut(CodeLine(place, code_of_line(place)), why, rounds_down)
+
+
+def _partly_waited(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> tuple[LeftOut, ...]:
+    """Return the lines that wait for others of the collectives that a race is about.
+
+    A smallest scenario may launch one collective alone. So a scenario with one more parameter
+    is played as well.
+
+    Returns:
+        The lines, each with its numbers of collectives. None where all collectives of the
+        launching line are waited for, or no one is.
+    """
+    race = found.violation.evidence.unordered
+    if not (isinstance(race, Race) and isinstance(race.first, CollectiveLaunch)):
+        return ()
+    more = with_one_parameter_more(found.scenario, subject.capabilities)
+    for scenario in (found.scenario, *more):
+        run = backend.run(scenario, subject, DEFAULT_SCHEDULE)
+        parameters = counted(len(scenario.parameters), "parameter")
+        waits = _waits_for_some(run.ranks[race.rank].trace, race.first.source)
+        if lines := [
+            LeftOut(line, f"{why}, in a scenario with {parameters}")
+            for line, why in waits
+        ]:
+            return tuple(lines)
+    return ()
+
+
+def _waits_for_some(
+    trace: Sequence[TraceRecord], source: Origin
+) -> Iterator[tuple[CodeLine, str]]:
+    """Yield each line that waits for collectives of a line, of which others have no wait."""
+    launched = {
+        record.key
+        for record in trace
+        if isinstance(record, CollectiveLaunch) and record.source == source
+    }
+    waited = defaultdict[Origin, set[CollectiveKey]](set)
+    for record in trace:
+        if isinstance(record, CollectiveWait) and record.key in launched:
+            waited[record.source].add(record.key)
+    if launched == set[CollectiveKey]().union(*waited.values()):
+        return
+    for origin, keys in waited.items():
+        why = f"waits for {len(keys)} of the {len(launched)} collectives of {source}"
+        yield from ((line, why) for line in with_code([origin]))
+
+
+def _rounded_down(game: Game, ran: RanLines) -> Iterator[LeftOut]:
+    """Yield the divisions whose rest is what is not reduced; see Note [The rest of a division]."""
+    sizes = {*_sizes_left_out(game.found)}
+    sources = filter(None, map(source_of, sorted(ran)))
+    divisions = (
+        (source, *each) for source in sources for each in _divisions(source.tree)
     )
-    if code is None or not is_subject_line(code.co_filename):
-        return None
-    # Decorators come first.
-    first = SourceLine(shown_path(code.co_filename), code.co_firstlineno, name)
-    for number in range(first.number, first.number + _MAX_DECORATORS):
-        later = first._replace(number=number)
-        if code_of_line(later).startswith(("def ", "async def ")):
-            return later
-    return first
+    for source, node, whole, by in itertools.islice(divisions, _MAX_DIVISIONS):
+        text = f"({NOTE_DIVISION}({ast.unparse(whole)}, {ast.unparse(by)}))"
+        for edit in Edit.part(source, node, text):
+            for number, divisor in sorted(game.look(edit).divisions):
+                if (rest := number % divisor) in sizes:
+                    why = f"it rounds {number} / {divisor} down, and leaves out {rest}"
+                    yield _at(source.line(node.lineno), why, rounds_down=True)
+                    break
+
+
+def _divisions(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
+    """Yield expressions that round a quotient down, each with its dividend and its divisor."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.BinOp(left=whole, op=ast.FloorDiv(), right=by)
+                | ast.Call(
+                    func=ast.Name(id="int" | "floor") | ast.Attribute(attr="floor"),
+                    args=[ast.BinOp(left=whole, op=ast.Div(), right=by)],
+                )
+            ) if not _is_rounded_up(whole, by):
+                yield node, whole, by
+
+
+def _is_rounded_up(whole: ast.expr, by: ast.expr) -> bool:
+    """Tell whether a dividend makes the quotient a number that is rounded up."""
+    is_negative = isinstance(whole, ast.UnaryOp)
+    return is_negative or f"{ast.unparse(by)} - 1" in ast.unparse(whole)
+
+
+def _sizes_left_out(found: FoundViolation) -> Iterator[int]:
+    """Yield the number of parameters that are not reduced, and numbers of elements."""
+    violation, evidence = found.violation, found.violation.evidence
+    if violation.cause != "partly_wrong":
+        yield len(violation.parameters)
+        rank = min(violation.ranks, default=0)
+        yield sum(
+            math.prod(local_shape(found.scenario.mesh, spec, rank))
+            for spec in found.scenario.trainable
+            if spec.name in violation.parameters
+        )
+    if isinstance(evidence, TooFewElements):
+        yield evidence.owed_numel - evidence.exchanged_numel
+    if isinstance(evidence, WrongGradient) and evidence.observed is not None:
+        pairs = zip(evidence.expected or (), evidence.observed, strict=False)
+        yield sum(right != seen for right, seen in pairs)

@@ -20,9 +20,8 @@ from typing import Any, Final
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.explain.repair.slow_runs import SLOW
-from syncverify.judge.consequences import consequences_of
-from syncverify.judge.properties import check
+from syncverify.explain.repair.plays import SLOW, identities_of, is_mended
+from syncverify.judge.violation import Identity
 from syncverify.playing.sim import SimBackend
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.left_over_value import LeftOver
@@ -54,9 +53,7 @@ def left_over(
     patterns = [*dict.fromkeys(each.pattern for each in differing)][:_MAX_PATTERNS]
     chosen = plays.needed(patterns)
     firsts = {each.pattern: each for each in reversed(differing)}
-    shown = dict.fromkeys(
-        [*(firsts[each] for each in chosen), *differing],
-    )
+    shown = dict.fromkeys([*(firsts[each] for each in chosen), *differing])
     return tuple(each for each in shown if each.pattern in chosen)[:_NUM_SHOWN]
 
 
@@ -67,7 +64,7 @@ class _Plays:
     found: FoundViolation
     subject: Subject
     backend: SimBackend
-    _before: set[tuple[str, str]] = field(default_factory=set)
+    _before: set[Identity] = field(default_factory=set)
     _num_slow: int = 0
 
     def differing(self, rank: int) -> list[LeftOver]:
@@ -103,13 +100,10 @@ class _Plays:
             return False
         if run.fault is not None:
             self._num_slow += run.fault.kind in SLOW
-        after, mended = self._identities(run), self.found.violation.property
-        depending = {mended, *consequences_of(mended)}
-        return after <= self._before and not depending & dict(after).keys()
+        return is_mended(self.found.violation, self._identities(run), self._before)
 
-    def _identities(self, run: Run) -> set[tuple[str, str]]:
-        found = check(self.found.scenario, run, self.subject.capabilities)
-        return {violation.identity for violation in found}
+    def _identities(self, run: Run) -> set[Identity]:
+        return identities_of(self.found.scenario, run, self.subject)
 
     def _played(self, patterns: Collection[str]) -> tuple[Run, list[_Watch]]:
         scenario = self.found.scenario
@@ -139,13 +133,8 @@ def _noting(subject: Subject, made: dict[int, Synchronizer]) -> Subject:
 class _Watch(RankRecorder):
     """Looks at the synchronizer of its rank as each step begins, and sets it back.
 
-    Args:
-        made: The synchronizers, by thread.
-        patterns: Patterns of the paths that are set back.
-        num_steps: Number of steps; after the last one nothing may keep a synchronizer.
-
-    Attributes:
-        differing: Values that differ from those at the beginning of step 0, by step.
+    `differing` has the values that differ from those at the beginning of step 0, by step. After
+    the last step nothing may keep a synchronizer.
     """
 
     def __init__(
@@ -156,7 +145,7 @@ class _Watch(RankRecorder):
     ) -> None:
         super().__init__()
         self.differing: dict[int, list[LeftOver]] = {}
-        self._made = made
+        self._made = made  # by thread
         self._patterns = patterns
         self._num_steps = num_steps
         self._first: dict[str, Spot] = {}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.scope import NOTE, Name, Scope
-from syncverify.explain.repair.source_edit import Edit, source_of
+from syncverify.explain.repair.source_edit import Edit, Source, source_of
 from syncverify.judge.ordering.missing_waits import (
     BeforeReturn,
     Edge,
@@ -20,49 +21,35 @@ from syncverify.judge.ordering.remedies import Disorder
 from syncverify.trace.records import DEFAULT_STREAM, HOST, MemoryUse
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine, lines_among
 
-Look = Callable[[Edit], Scope]
 _CURRENT = "torch.cuda.current_stream()"
 _DEFAULT = "torch.cuda.default_stream()"
 
 
 @dataclass(frozen=True, slots=True)
-class OrderPlace:
-    """A statement of the subject, before or after which lines are added.
+class _Place:
+    """A statement of the subject, before or after which lines are added."""
 
-    Attributes:
-        node: The statement.
-        is_before: Whether the lines come before the statement.
-    """
-
-    path: str
+    source: Source
     node: ast.stmt
-    is_before: bool
+    is_before: bool  # whether the lines come before it
 
     def edit(self, *lines: str) -> Edit:
         """Return the insertion of lines."""
         make = Edit.before if self.is_before else Edit.after
-        return make(self.path, self.node, *lines)
+        return make(self.source.path, self.node, *lines)
 
 
-def candidates(
-    disorder: Disorder, phases: Callable[[str], SourceLine | None], look: Look
-) -> Iterator[Edit]:
-    """Yield changes that may order the work of a disorder, the likeliest first.
-
-    Args:
-        disorder: The missing order.
-        phases: Returns the first line of the subject's method of a name.
-        look: Plays the scenario with an added line, and returns the names in scope there.
-    """
+def candidates(disorder: Disorder, game: Game) -> Iterator[Edit]:
+    """Yield changes that may order the work of a disorder, the likeliest first."""
     edges = disorder.remedy.edges if disorder.remedy else ()
     scopes: dict[Edit, Scope] = {}
     # A training loop may run on a stream of its own, so the default one is named last.
     for names_default in (False, True):
         for edge in edges:
-            for place in _places(edge, disorder, phases):
+            for place in _places(edge, disorder, game):
                 note = place.edit(NOTE)
                 if note not in scopes:
-                    scopes[note] = look(note)
+                    scopes[note] = game.look(note)
                 for lines in _waits(_as_noted(edge, note), scopes[note]):
                     if names_default == (_DEFAULT in "".join(lines)):
                         yield from _outside_of_loops(place, lines)
@@ -71,12 +58,10 @@ def candidates(
                 yield from _kept_handles(edge)
 
 
-def _outside_of_loops(place: OrderPlace, lines: Sequence[str]) -> Iterator[Edit]:
+def _outside_of_loops(place: _Place, lines: Sequence[str]) -> Iterator[Edit]:
     """Yield the insertion before the outermost loop around a place that binds no name of it."""
-    source, moved = source_of(place.path), place
-    named = _names_in(ast.parse("\n".join(lines)), ast.Load)
-    around = source.loops_around(place.node) if source and place.is_before else []
-    for loop in around:
+    moved, named = place, _names_in(ast.parse("\n".join(lines)), ast.Load)
+    for loop in place.source.loops_around(place.node) if place.is_before else ():
         if named & _names_in(loop, ast.Store):
             break
         moved = replace(place, node=loop)
@@ -103,61 +88,49 @@ def _as_noted(edge: Edge, note: Edit) -> Edge:
     return replace(edge, launched_at=moved)
 
 
-def statement(origin: Origin) -> tuple[str, ast.stmt] | None:
+def _statement(origin: Origin) -> tuple[Source, ast.stmt] | None:
     """Return file and statement of a line; None where no line of the subject is known."""
     if isinstance(origin, NoLine):
         return None
     source = source_of(origin.file)
     node = source.statement_at(origin.number) if source else None
-    return (origin.file, node) if node is not None else None
+    return (source, node) if source and node else None
 
 
-def ends(line: SourceLine) -> Iterator[OrderPlace]:
+def _ends(line: SourceLine | None) -> Iterator[_Place]:
     """Yield the end of the function that has a line: before its last `return`, or after its body."""
-    source = source_of(line.file)
-    function = source.function_at(line.number) if source else None
-    if function is not None:
+    source = source_of(line.file) if line else None
+    function = source.function_at(line.number) if source and line else None
+    if source and function:
         last = function.body[-1]
-        is_return = isinstance(last, ast.Return)
-        yield OrderPlace(line.file, last, is_before=is_return)
+        yield _Place(source, last, is_before=isinstance(last, ast.Return))
 
 
-def _places(
-    edge: Edge, disorder: Disorder, phases: Callable[[str], SourceLine | None]
-) -> Iterator[OrderPlace]:
+def _places(edge: Edge, disorder: Disorder, game: Game) -> Iterator[_Place]:
     """Yield places for a wait: where the edge was tried, then the lines that led there."""
     found = disorder.found[0]
     second = _frames(found.second) if isinstance(found, Race) else ()
     first = _frames(found.first if isinstance(found, Race) else found.use)
     point = getattr(edge, "point", None)
-    if isinstance(point, BeforeReturn) and (line := phases(point.phase)):
-        yield from ends(line)
+    if isinstance(point, BeforeReturn):
+        yield from _ends(game.first_line_of(point.phase))
     if isinstance(edge, RecordStream):
         yield from _at([edge.used_at], is_before=False)
     yield from _at(second, is_before=True)
     yield from _at(first, is_before=False)
-    for line in first[:1]:
-        yield from ends(line)
-    for line in filter(None, map(phases, ("wait", "zero_grad"))):
-        yield from ends(line)
+    for line in (*first[:1], *map(game.first_line_of, ("wait", "zero_grad"))):
+        yield from _ends(line)
 
 
 def _frames(use: MemoryUse) -> tuple[SourceLine, ...]:
     return lines_among((use.source, *use.callers))
 
 
-def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[OrderPlace]:
-    for line in lines:
-        found = statement(line)
-        if found is None:
-            continue
-        path, node = found
-        yield OrderPlace(path, node, is_before=is_before)
-        source = source_of(path)
+def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[_Place]:
+    for source, node in filter(None, map(_statement, lines)):
         # Outside of `with torch.cuda.stream(...)`, another stream is the current one.
-        if source is not None:
-            for block in source.contexts_around(node):
-                yield OrderPlace(path, block, is_before=is_before)
+        for place in (node, *source.contexts_around(node)):
+            yield _Place(source, place, is_before=is_before)
 
 
 def _waits(edge: Edge, scope: Scope) -> Iterator[tuple[str, ...]]:
@@ -216,26 +189,18 @@ def _in_loop(name: Name, *lines: str) -> tuple[str, ...]:
 
 def _kept_handles(edge: WaitForWork) -> Iterator[Edit]:
     """Wait in the line that launches, where the handle is dropped."""
-    found = statement(edge.launched_at)
+    found = _statement(edge.launched_at)
     if found is None:
         return
-    path, node = found
+    source, node = found
     match node:
         case ast.Expr(value=ast.Call()):
             call = ast.unparse(node.value)
-            yield Edit.instead(path, node, f"{call}.wait()")
+            yield Edit.instead(source.path, node, f"{call}.wait()")
         case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
-            yield Edit.after(path, node, f"{ast.unparse(target)}.wait()")
-        case _:
-            yield from _waited_in_place(path, node)
-
-
-def _waited_in_place(path: str, statement: ast.stmt) -> Iterator[Edit]:
-    """Wait for each asynchronous call inside of a statement, such as a comprehension."""
-    source = source_of(path)
-    if source is None:
-        return
-    for node in ast.walk(statement):
-        match node:
-            case ast.Call(keywords=keywords) if "async_op" in {k.arg for k in keywords}:
-                yield from Edit.part(source, node, f"{ast.unparse(node)}.wait()")
+            yield Edit.after(source.path, node, f"{ast.unparse(target)}.wait()")
+        case _:  # each asynchronous call inside of a statement, such as a comprehension
+            calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
+            for each in calls:
+                if "async_op" in {keyword.arg for keyword in each.keywords}:
+                    yield from Edit.part(source, each, f"{ast.unparse(each)}.wait()")

@@ -1,12 +1,21 @@
-"""Candidates for any other mistake: a statement less, or a simpler expression.
+"""Candidates for any other mistake: a statement less, another order, or a simpler expression.
 
 Note [Small changes]
     A mistake is often something that is there and should not be: a second division, a special
-    case for one rank, one step more or less in a comparison. So a statement is left out, an
-    expression gives way to a part of it, a number to the attribute that other comparisons
-    have in its place. `structure.py` changes cases, the order of statements, and overrides. A
-    missing statement is found only by these changes. A statement that counts, communicates
-    or registers hooks is never left out: a subject that does nothing breaks no rule of order.
+    case for one rank, one step more or less in a comparison. So a statement is left out, and an
+    expression gives way to another one (Note [Rewrites]). A missing statement is found only by
+    these changes of structure:
+
+    | the mistake | the candidate |
+    |---|---|
+    | a case of its own, such as "odd ranks" or "full buckets" | what the other cases do |
+    | two statements in the wrong order | the other order |
+    | an override that leaves out what its base does | a call of the base |
+
+    A statement that counts, communicates or registers hooks is never left out: a subject that
+    does nothing breaks no rule of order. An override whose whole body is one `return` may ask its
+    base, too: then the override itself is the mistake. The base is called by its name. `super()`
+    needs a cell that the code of a living function cannot get.
 """
 
 from __future__ import annotations
@@ -14,64 +23,63 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 from typing_extensions import override
 
-from syncverify.explain.repair.near_misses import (
-    near_misses,
-    other_assignments,
-    siblings_in,
+from syncverify.explain.repair.rewrites import Names, rewrites
+from syncverify.explain.repair.source_edit import Edit, Function, Source, code_in
+
+# Lines that communicate, or that register hooks.
+WORK: Final = re.compile(
+    r"\b(register\w*|all_\w+|\w*reduce\w*|broadcast\w*|scatter|gather|i?send|i?recv|barrier)\("
 )
-from syncverify.explain.repair.source_edit import Edit, Source
-from syncverify.explain.repair.structure import LIMIT, MOST_LINES, WORK, structural
+# Most lines that a change leaves out. A mistake that is one statement too many is a short one; a
+# long block has a purpose.
+_MOST_LINES: Final = 6
+# Another cap of buckets, or none, only avoids a mistake.
+_LIMIT: Final = re.compile(r"cap_|\bcap\b|_cap\b|capacity|bucket_size|size_mb")
+_SIMPLE: Final = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
 
-_SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.Return, ast.AnnAssign)
 
-
-def mutations(
-    source: Source, function: ast.FunctionDef, names: Names | None = None
-) -> Iterator[Edit]:
-    """Yield changes of one function, those of simple expressions first.
-
-    Args:
-        source: The file.
-        function: The function.
-        names: Attributes of the subject that may take the place of others.
-
-    Yields:
-        Changes.
-    """
+def mutations(source: Source, function: Function, names: Names) -> Iterator[Edit]:
+    """Yield changes of one function, those of simple expressions first."""
     statements = [node for node in ast.walk(function) if isinstance(node, ast.stmt)][1:]
     statements.sort(key=lambda node: node.lineno)
-    names = names or Names()
     for node in statements:
-        for edit in _simpler(source.path, node, names):
-            if not LIMIT.search("\n".join((*edit.lines, _head(node)))):
+        for edit in _rewritten(source.path, node, names):
+            if not _LIMIT.search("\n".join((*edit.lines, _head(node)))):
                 yield edit
-    yield from structural(source, function, statements)
+    for node in statements:
+        if isinstance(node, ast.If):
+            yield from _one_case(source, node)
+    for node in (function, *statements):
+        for first, second in itertools.pairwise(code_in(node)):
+            yield from _swapped(source, first, second)
+    yield from _base_asked(source, function)
     twice = {text for text, n in Counter(map(ast.unparse, statements)).items() if n > 1}
     for node in statements:
-        if not _may_go(source, node, is_repeated=ast.unparse(node) in twice):
-            continue
-        yield Edit.instead(source.path, node)
-        yield Edit.instead(source.path, node, "pass")
+        if _may_go(source, node, is_repeated=ast.unparse(node) in twice):
+            yield Edit.instead(source.path, node)
+            yield Edit.instead(source.path, node, "pass")
 
 
 def _head(node: ast.stmt) -> str:
     """Return the text of a statement without its block."""
     match node:
-        case ast.If(test=head) | ast.For(iter=head):
-            return ast.unparse(head)
+        case ast.If(test=test):
+            return f"if {ast.unparse(test)}:"
+        case ast.For(target=target, iter=elements):
+            return f"for {ast.unparse(target)} in {ast.unparse(elements)}:"
     return ast.unparse(node)
 
 
 def _may_go(source: Source, node: ast.stmt, *, is_repeated: bool) -> bool:
     """Tell whether a statement may be left out; see Note [Small changes]."""
-    if len(source.text(node)) > MOST_LINES:
+    if len(source.text(node)) > _MOST_LINES:
         return False
     is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     kept = ast.Return | ast.FunctionDef | ast.Pass | ast.AugAssign
@@ -82,62 +90,23 @@ def _may_go(source: Source, node: ast.stmt, *, is_repeated: bool) -> bool:
     return is_repeated or not WORK.search(ast.unparse(node))
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Attributes of the subject that may take the place of others.
-
-    Attributes:
-        compared: Attributes that comparisons have, for a compared number.
-        siblings: Attributes with a similar name, by attribute.
-    """
-
-    compared: Sequence[ast.expr] = ()
-    siblings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, trees: Iterable[ast.Module]) -> Names:
-        """Return the names of some files."""
-        listed = [*trees]
-        return cls(_compared_attributes(listed), siblings_in(listed))
-
-
-def _compared_attributes(trees: Iterable[ast.Module]) -> list[ast.expr]:
-    """List the attributes of `self` that comparisons of some files have, each once."""
-    found: dict[str, ast.expr] = {}
-    nodes = (node for tree in trees for node in ast.walk(tree))
-    for compare in (node for node in nodes if isinstance(node, ast.Compare)):
-        for side in (compare.left, *compare.comparators):
-            if isinstance(side, ast.Attribute) and ast.unparse(side).startswith(
-                "self."
-            ):
-                found[ast.unparse(side)] = side
-    return [*found.values()]
-
-
-def _simpler(path: str, node: ast.stmt, names: Names) -> Iterator[Edit]:
-    """Yield a statement with one of its expressions made simpler."""
-    texts: Iterable[str]
+def _rewritten(path: str, node: ast.stmt, names: Names) -> Iterator[Edit]:
+    """Yield a statement with one of its expressions rewritten, then with others of its kind."""
     match node:
         case ast.If():
-            heads = _variants(node, "test", names)
-            texts = (f"if {ast.unparse(each.test)}:" for each in heads)
+            variants = _variants(node, "test", names)
         case ast.For():
-            heads = _variants(node, "iter", names)
-            texts = (
-                f"for {ast.unparse(each.target)} in {ast.unparse(each.iter)}:"
-                for each in heads
-            )
+            variants = _variants(node, "iter", names)
         case _ if isinstance(node, _SIMPLE) and node.value is not None:
-            wholes = _variants(node, "value", names)
-            texts = itertools.chain(map(ast.unparse, wholes), other_assignments(node))
+            variants = itertools.chain(_variants(node, "value", names), rewrites(node))
         case _:
             return
     body = getattr(node, "body", None)
     end = body[0].lineno - 1 if body else node.end_lineno or node.lineno
     if end < node.lineno:  # the body is on the line of the head
         return
-    for text in texts:
-        lines = tuple(text.splitlines())
+    for each in variants:
+        lines = tuple(_head(each).splitlines())
         yield Edit(path, node.lineno, end - node.lineno + 1, lines, node.col_offset)
 
 
@@ -149,11 +118,10 @@ def _variants(node: ast.stmt, field: str, names: Names) -> Iterator[Any]:
         if not isinstance(inner, ast.expr):
             continue
         numbers = (*compared[inner], *names.compared) if inner in compared else ()
-        others = near_misses(inner, names.siblings)
-        for simpler in (*_parts(inner, numbers), *others):
+        for other in rewrites(inner, names, numbers):
             changed = copy.deepcopy(node)
             old = [*ast.walk(getattr(changed, field))][position]
-            replaced = _Replacer(old, simpler).visit(getattr(changed, field))
+            replaced = _Replacer(old, other).visit(getattr(changed, field))
             setattr(changed, field, replaced)
             if not (_compares_with_itself(replaced) or _stands_still(node, replaced)):
                 yield ast.fix_missing_locations(changed)
@@ -206,16 +174,12 @@ def _counts(target: ast.expr, value: ast.expr) -> bool:
     """Tell whether a value counts on from that of its own place, or is its opposite."""
     for node in ast.walk(value):
         match node:
-            case ast.BinOp(left, ast.Add() | ast.Sub(), ast.Constant()):
-                side = left
-            case ast.BinOp(ast.Constant(), ast.Add() | ast.Sub(), right):
-                side = right
-            case ast.UnaryOp(ast.Not(), operand):
-                side = operand
-            case _:
-                continue
-        if _reads(side, target):
-            return True
+            case (
+                ast.BinOp(side, ast.Add() | ast.Sub(), ast.Constant())
+                | ast.BinOp(ast.Constant(), ast.Add() | ast.Sub(), side)
+                | ast.UnaryOp(ast.Not(), side)
+            ) if _reads(side, target):
+                return True
     return False
 
 
@@ -231,63 +195,15 @@ def _reads(value: ast.expr, place: ast.expr) -> bool:
             ast.Call(ast.Attribute(owner, "get"), [key, *_]),
             ast.Subscript(of, index),
         ):
-            return ast.unparse(owner) == ast.unparse(of) and ast.unparse(
-                key
-            ) == ast.unparse(index)
+            pairs = (owner, of), (key, index)
+            return all(ast.unparse(one) == ast.unparse(two) for one, two in pairs)
     return ast.unparse(value) == ast.unparse(place)
-
-
-def _parts(inner: ast.expr, attributes: Sequence[ast.expr]) -> Iterator[ast.expr]:
-    """Yield simpler expressions of the same kind."""
-    match inner:
-        case ast.IfExp(body=body, orelse=orelse):
-            yield from (orelse, body)
-        case ast.BoolOp(values=values):  # not the empty value of `x or ()`
-            yield from (each for each in values if not _is_literal(each))
-        case ast.BinOp(left=left, op=op, right=right):
-            if isinstance(op, ast.FloorDiv) and not isinstance(left, ast.UnaryOp):
-                # A number of buckets or shards counts the last one, which may not be full.
-                yield ast.parse(
-                    f"-(-({ast.unparse(left)}) // ({ast.unparse(right)}))", mode="eval"
-                ).body
-            yield left
-            if not isinstance(right, ast.Constant):
-                yield right
-        case ast.Subscript(value=value, slice=ast.Slice()):
-            yield value
-        case ast.Call(func=ast.Name(id="int" | "max" | "min"), args=args):
-            yield from (each for each in args if not isinstance(each, ast.Constant))
-        case ast.Call(func=ast.Name(id="set"), args=[value]):
-            yield value
-            # Backward runs from the last parameter to the first.
-            yield ast.Call(ast.Name("reversed", ast.Load()), [value], [])
-        case ast.Call(func=ast.Attribute(value=value, attr="clone" | "contiguous")):
-            yield value
-        case ast.Constant(value=int() as number) if not isinstance(number, bool):
-            yield from attributes
-            if attributes:
-                yield from (ast.Constant(each) for each in (0, 1) if each != number)
-        case ast.Call(
-            func=ast.Attribute(value=value, attr="default_stream"), args=args
-        ):
-            # A training loop may run on a stream of its own.
-            current = ast.Attribute(value, "current_stream", ast.Load())
-            yield ast.Call(current, args, [])
-        case ast.UnaryOp(op=ast.USub()):
-            yield ast.Constant(0)
-        case _:
-            return
-
-
-def _is_literal(value: ast.expr) -> bool:
-    is_empty = isinstance(value, ast.Tuple | ast.List) and not value.elts
-    return is_empty or isinstance(value, ast.Constant)
 
 
 class _Replacer(ast.NodeTransformer):
     """Puts one expression in the place of another one."""
 
-    def __init__(self, old: ast.AST, new: ast.expr) -> None:
+    def __init__(self, old: ast.AST, new: ast.AST) -> None:
         self._old = old
         self._new = new
 
@@ -295,3 +211,47 @@ class _Replacer(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         """Return the new expression for the old one."""
         return self._new if node is self._old else self.generic_visit(node)
+
+
+def _one_case(source: Source, node: ast.If) -> Iterator[Edit]:
+    """Put each case of an `if` in the place of all of it."""
+    if source.lines[node.lineno - 1].lstrip().startswith("elif"):
+        return
+    is_limit = _LIMIT.search(ast.unparse(node.test))
+    for case in filter(None, (node.orelse, node.body)):
+        lines = [line for each in case for line in source.text(each)]
+        if len(source.text(node)) - len(lines) > _MOST_LINES:
+            continue
+        if not is_limit or WORK.search("\n".join(lines)):
+            yield Edit.instead(source.path, node, *lines)
+
+
+def _swapped(source: Source, first: ast.stmt, second: ast.stmt) -> Iterator[Edit]:
+    """Exchange two neighbours that are calls."""
+    match first, second:
+        case ast.Expr(value=ast.Call()), ast.Expr(value=ast.Call()):
+            end = second.end_lineno or second.lineno
+            lines = (*source.text(second), *source.text(first))
+            num_lines = end - first.lineno + 1
+            yield Edit(source.path, first.lineno, num_lines, lines, first.col_offset)
+
+
+def _base_asked(source: Source, function: Function) -> Iterator[Edit]:
+    """Call the method of the base class in an override that does not."""
+    owner, code = source.owner_of(function), code_in(function)
+    name = f".{function.name}("
+    if not (owner and owner.bases and code) or name in ast.unparse(function):
+        return
+    call = f"{ast.unparse(owner.bases[0])}{name}{', '.join(_arguments(function))})"
+    match code:
+        case [ast.Pass() as only] | [ast.Return(value=ast.expr()) as only]:
+            yield Edit.instead(source.path, only, f"return {call}")
+        case _ if not any(isinstance(n, ast.Return) for n in ast.walk(function)):
+            yield Edit.before(source.path, code[0], call)
+            yield Edit.after(source.path, code[-1], call)
+
+
+def _arguments(function: Function) -> Iterator[str]:
+    arguments = function.args
+    yield from (each.arg for each in (*arguments.posonlyargs, *arguments.args))
+    yield from (f"{each.arg}={each.arg}" for each in arguments.kwonlyargs)

@@ -1,7 +1,8 @@
-"""The names by which the code at some line reaches streams and handles of collectives.
+"""Notes that lines added to the subject make: names in their scope, and numbers of divisions.
 
 A line is added to the subject that calls `note(locals())`. `note` follows attributes and the
-elements of containers, and writes their names as the subject itself would.
+elements of containers, and writes their names as the subject itself would: those by which the code
+at the line reaches streams and handles of collectives.
 """
 
 from __future__ import annotations
@@ -25,39 +26,31 @@ _HANDLES: Final = SimulatedWork, DroppableHandle
 # Packages whose objects hold no name of a subject: torch, and the simulation of its objects.
 _FOREIGN: Final = ("torch", "syncverify.sim")
 _LEAVES: Final = (str, bytes, int, float, bool, type(None), torch.Tensor, type)
-NOTE: Final = f"__import__({__name__!r}, fromlist=['note']).note(locals())"
+_THIS: Final = f"__import__({__name__!r}, fromlist=['note'])"
+NOTE: Final = f"{_THIS}.note(locals())"
+# A function in the place of `//`.
+NOTE_DIVISION: Final = f"{_THIS}.divided"
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """An expression of the subject.
-
-    Attributes:
-        text: The expression.
-        loop: The head of the loop that it needs, without a colon; "" for none.
-        is_optional: Whether it may be None.
-    """
+    """An expression of the subject."""
 
     text: str
-    loop: str = ""
-    is_optional: bool = False
+    loop: str = ""  # the head of the loop that it needs, without a colon; "" for none
+    is_optional: bool = False  # whether it may be None
 
 
 @dataclass(slots=True)
 class Scope:
-    """The names that the code at a line reaches, in all passes of all ranks.
+    """The notes of all passes of all ranks."""
 
-    Attributes:
-        streams: Names by stream.
-        works: Names by the line that launched the collective.
-        tensors: Names of tensors.
-        current: Streams that were current.
-    """
-
+    # Names by stream, and by the line that launched the collective.
     streams: dict[str, dict[Name, None]] = field(default_factory=dict)
     works: dict[Origin, dict[Name, None]] = field(default_factory=dict)
     tensors: dict[Name, None] = field(default_factory=dict)
-    current: set[str] = field(default_factory=set)
+    current: set[str] = field(default_factory=set)  # streams that were current
+    divisions: set[tuple[int, int]] = field(default_factory=set)
 
 
 _LISTENER: list[Scope] = []
@@ -66,7 +59,7 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def listening() -> Iterator[Scope]:
-    """Collect the arguments of `note`."""
+    """Collect the notes of a block."""
     scope = Scope()
     _LISTENER.append(scope)
     try:
@@ -83,7 +76,7 @@ def note(local_names: Mapping[str, Any]) -> None:
     with _LOCK, streams.recorder.not_recording_accesses():
         scope = _LISTENER[-1]
         scope.current.add(streams.current().name)
-        for name, value in _Walk().objects(local_names):
+        for name, value in _objects(local_names):
             if isinstance(value, VirtualStream):
                 scope.streams.setdefault(value.name, {})[name] = None
             elif isinstance(value, _HANDLES):
@@ -92,28 +85,31 @@ def note(local_names: Mapping[str, Any]) -> None:
                 scope.tensors[name] = None
 
 
-class _Walk:
-    """One walk over objects, each met once."""
+def divided(whole: Any, by: Any) -> Any:
+    """Note the numbers of a division; return the quotient, rounded down."""
+    if _LISTENER and isinstance(whole, int) and isinstance(by, int) and by > 0:
+        with _LOCK:
+            _LISTENER[-1].divisions.add((whole, by))
+    return whole // by
 
-    def __init__(self) -> None:
-        self._seen = set[int]()
 
-    def objects(self, local_names: Mapping[str, Any]) -> Iterator[tuple[Name, Any]]:
-        level = [
-            (Name(key), value)
-            for key, value in local_names.items()
-            if key.isidentifier() and not key.startswith("__")
-        ]
-        taken = {*local_names}
-        for _ in range(_MAX_DEPTH + 1):
-            deeper: list[tuple[Name, Any]] = []
-            for name, value in level:
-                if id(value) in self._seen or len(self._seen) > _MAX_OBJECTS:
-                    continue
-                self._seen.add(id(value))
-                yield name, value
-                deeper += _parts(name, value, taken)
-            level = deeper
+def _objects(local_names: Mapping[str, Any]) -> Iterator[tuple[Name, Any]]:
+    """Walk over the objects that some names reach, and yield each once."""
+    seen, taken = set[int](), {*local_names}
+    level = [
+        (Name(key), value)
+        for key, value in local_names.items()
+        if key.isidentifier() and not key.startswith("__")
+    ]
+    for _ in range(_MAX_DEPTH + 1):
+        deeper: list[tuple[Name, Any]] = []
+        for name, value in level:
+            if id(value) in seen or len(seen) > _MAX_OBJECTS:
+                continue
+            seen.add(id(value))
+            yield name, value
+            deeper += _parts(name, value, taken)
+        level = deeper
 
 
 def _parts(name: Name, value: Any, taken: set[str]) -> Iterator[tuple[Name, Any]]:

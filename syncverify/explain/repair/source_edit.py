@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import gc
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,24 +21,20 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
 from syncverify.search.line_probe import functions_of
+from syncverify.trace.source_files import is_subject_line
+from syncverify.trace.source_lines import SourceLine, shown_path
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A change of consecutive lines of one file.
-
-    Attributes:
-        path: The file.
-        first: Number of the first line that goes, from 1.
-        num_lines: Number of lines that go; 0 inserts before `first`.
-        lines: Lines that take their place, without indentation.
-        indent: Number of spaces before each of them.
-    """
+    """A change of consecutive lines of one file."""
 
     path: str
-    first: int
-    num_lines: int
-    lines: tuple[str, ...]
+    first: int  # number of the first line that goes, from 1
+    num_lines: int  # that go; 0 inserts before `first`
+    lines: tuple[str, ...]  # that take their place, without indentation
     indent: int
 
     @staticmethod
@@ -58,6 +55,26 @@ class Edit:
         return Edit(path, node.lineno, num_lines, lines, node.col_offset)
 
     @staticmethod
+    def at_start(path: str, function: Function, *lines: str) -> Edit:
+        """Insert lines in front of the code of a function, after its docstring."""
+        code = code_in(function)
+        if not code:
+            return Edit.after(path, function.body[0], *lines)
+        make = Edit.instead if isinstance(code[0], ast.Pass) else Edit.before
+        return make(path, code[0], *lines)
+
+    @staticmethod
+    def at_end(path: str, block: list[ast.stmt], *lines: str) -> Edit:
+        """Add lines to a block, as the last ones that run."""
+        match block[-1]:
+            case ast.Pass() as last:
+                return Edit.instead(path, last, *lines)
+            case ast.Return() | ast.Raise() as last:
+                return Edit.before(path, last, *lines)
+            case last:
+                return Edit.after(path, last, *lines)
+
+    @staticmethod
     def part(source: Source, node: ast.expr, text: str) -> Iterator[Edit]:
         """Yield the edit that puts text in the place of an expression on one line."""
         if node.lineno == node.end_lineno:
@@ -75,45 +92,54 @@ class Edit:
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a file.
-
-    Attributes:
-        lines: Lines of the file.
-        tree: Statements of the file.
-    """
+    """The text of a file, and its statements."""
 
     path: str
     lines: tuple[str, ...]
     tree: ast.Module
 
-    def statement_at(self, number: int) -> ast.stmt | None:
-        """Return the innermost statement of a function that has a line."""
-        found: ast.stmt | None = None
-        for node in self._statements:
-            if _has(node, number):
-                found = node
-        return found
-
-    def function_at(self, number: int) -> ast.FunctionDef | None:
-        """Return the innermost function that has a line."""
-        found: ast.FunctionDef | None = None
-        for node in self._statements:
-            if isinstance(node, ast.FunctionDef) and _has(node, number):
-                found = node
-        return found
-
     @cached_property
-    def _statements(self) -> tuple[ast.stmt, ...]:
+    def statements(self) -> tuple[ast.stmt, ...]:
         """All statements; outer ones come before those in them."""
         return tuple(each for each in ast.walk(self.tree) if isinstance(each, ast.stmt))
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        """All functions and methods; outer ones come before those in them."""
+        return tuple(each for each in self.statements if isinstance(each, Function))
+
+    @cached_property
+    def classes(self) -> tuple[ast.ClassDef, ...]:
+        """All classes."""
+        return tuple(e for e in self.statements if isinstance(e, ast.ClassDef))
+
+    def statement_at(self, number: int) -> ast.stmt | None:
+        """Return the innermost statement of a function that has a line."""
+        found = [node for node in self.statements if _has(node, number)]
+        return found[-1] if found else None
+
+    def function_at(self, number: int) -> Function | None:
+        """Return the innermost function that has a line."""
+        found = [node for node in self.functions if _has(node, number)]
+        return found[-1] if found else None
+
+    def line(self, number: int) -> SourceLine:
+        """Return a line with the name of its function."""
+        function = self.function_at(number)
+        return SourceLine(
+            shown_path(self.path), number, function.name if function else ""
+        )
+
+    def owner_of(self, function: Function) -> ast.ClassDef | None:
+        """Return the class that has a function as a method."""
+        return next((each for each in self.classes if function in each.body), None)
 
     def contexts_around(self, statement: ast.stmt) -> list[ast.With]:
         """Return the `with` blocks around a statement, within its function, innermost first."""
         function = self.function_at(statement.lineno)
-        blocks = [] if function is None else ast.walk(function)
         found = [
             node
-            for node in blocks
+            for node in (ast.walk(function) if function else ())
             if isinstance(node, ast.With)
             and node is not statement
             and _has(node, statement.lineno)
@@ -124,7 +150,7 @@ class Source:
         """Return the loops in which a statement stands, innermost first, up to another block."""
         found, inner = list[ast.For | ast.While](), statement
         # Outer statements come before inner ones.
-        for node in reversed(self._statements):
+        for node in reversed(self.statements):
             if isinstance(node, ast.For | ast.While) and inner in node.body:
                 found.append(node)
                 inner = node
@@ -161,18 +187,43 @@ def source_of(path: str) -> Source | None:
         return None
 
 
+def line_of(function: object) -> SourceLine | None:
+    """Return the line of a `def`, after its decorators; None where it is not the subject's."""
+    if not callable(function):
+        return None
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if not isinstance(code, CodeType) or not is_subject_line(code.co_filename):
+        return None
+    source = source_of(code.co_filename)
+    if source is None:
+        return None
+    name, first = code.co_name, code.co_firstlineno
+    numbers = (each.lineno for each in source.functions if each.name == name)
+    number = min((each for each in numbers if each >= first), default=first)
+    return SourceLine(shown_path(source.path), number, name)
+
+
+def code_in(node: ast.stmt) -> list[ast.stmt]:
+    """Return the body of a statement without its docstring."""
+    body: list[ast.stmt] = getattr(node, "body", [])
+    return [
+        each
+        for each in body
+        if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+    ]
+
+
+def methods_of(owner: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    """Return the methods of a class, by name."""
+    return {n.name: n for n in owner.body if isinstance(n, ast.FunctionDef)}
+
+
 class NotEditableError(Exception):
     """A change is no valid program, or its file is not the one that was imported."""
 
 
 class LiveFile:
     """A file of the subject, and its functions that live in this process.
-
-    Args:
-        path: The file.
-
-    Attributes:
-        source: Its text and statements.
 
     Raises:
         NotEditableError: The file cannot be read.
@@ -245,13 +296,8 @@ def _codes(path: str, text: str) -> dict[str, CodeType]:
 
 
 def _functions(path: str) -> list[FunctionType]:
-    """List the functions of a file that live in this process.
-
-    The collector knows closures as well, but no object that was there before `gc.freeze`.
-
-    Returns:
-        The functions, in any order.
-    """
+    """List the functions of a file that live in this process."""
+    # The collector knows closures as well, but no object that was there before `gc.freeze`.
     modules = [each for each in sys.modules.values() if isinstance(each, ModuleType)]
     own = [each for each in modules if vars(each).get("__file__") == path]
     seen = set[int]()

@@ -18,16 +18,16 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from syncverify.explain.repair.source_edit import Edit, Source
+from syncverify.explain.repair.source_edit import Edit, Function, Source, methods_of
 
 _ANNOUNCING: Final = "set_required_accumulations"
 _OF_AN_AXIS: Final = frozenset({"get_group", "get_local_rank", "size"})
 _LOOKUPS: Final = frozenset({"get", "pop", "setdefault"})
 
 
-def unasked_state(source: Source, function: ast.FunctionDef) -> Iterator[Edit]:
+def unasked_state(source: Source, function: Function) -> Iterator[Edit]:
     """Yield changes of one function; see Note [State that nothing asks]."""
-    owner = _owner(source, function)
+    owner = source.owner_of(function)
     nodes = [*ast.walk(function)]
     for node in nodes:
         if isinstance(node, ast.Compare):
@@ -39,13 +39,6 @@ def unasked_state(source: Source, function: ast.FunctionDef) -> Iterator[Edit]:
         yield from _flags(source, function, owner)
         yield from _keys(source, function, owner)
     yield from _saved(source, function)
-
-
-def _owner(source: Source, function: ast.FunctionDef) -> ast.ClassDef | None:
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.ClassDef) and function in node.body:
-            return node
-    return None
 
 
 def _announced(source: Source) -> list[str]:
@@ -120,15 +113,11 @@ def _wholes(source: Source, node: ast.AugAssign, head: ast.If) -> Iterator[str]:
             yield whole
 
 
-def _flags(
-    source: Source, function: ast.FunctionDef, owner: ast.ClassDef
-) -> Iterator[Edit]:
+def _flags(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[Edit]:
     """Ask a flag that is set and that no condition reads."""
-    code = [node for node in ast.walk(function) if isinstance(node, ast.stmt)]
-    gives = any(isinstance(node, ast.Return) and node.value for node in code)
     asked = {name for test in _tests(owner) for name in _attributes(test)}
     unasked = [flag for flag in _set_flags(owner) if flag not in asked]
-    if gives or any(flag in _set_flags(function) for flag in unasked):
+    if _gives(function) or any(flag in _set_flags(function) for flag in unasked):
         return
     for flag in unasked:
         for guard in function.body:
@@ -136,9 +125,13 @@ def _flags(
                 for asking in (f"not {flag}", flag):
                     text = f"{asking} or {ast.unparse(guard.test)}"
                     yield from Edit.part(source, guard.test, text)
-        yield Edit.before(
-            source.path, _first(function), f"if not {flag}:", "    return"
-        )
+        lines = f"if not {flag}:", "    return"
+        yield Edit.at_start(source.path, function, *lines)
+
+
+def _gives(function: Function) -> bool:
+    """Tell whether a function returns a value."""
+    return any(isinstance(n, ast.Return) and n.value for n in ast.walk(function))
 
 
 def _set_flags(owner: ast.AST) -> list[str]:
@@ -175,14 +168,7 @@ def _attributes(node: ast.AST) -> Iterator[str]:
             yield ast.unparse(part)
 
 
-def _first(function: ast.FunctionDef) -> ast.stmt:
-    """Return the first statement that is no docstring."""
-    first, *rest = function.body
-    is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return rest[0] if is_text and rest else first
-
-
-def _saved(source: Source, function: ast.FunctionDef) -> Iterator[Edit]:
+def _saved(source: Source, function: Function) -> Iterator[Edit]:
     """Set an attribute back whose value was saved in a name."""
     pairs = [pair for node in ast.walk(function) for pair in _pairs(node)]
     texts = {(ast.unparse(place), ast.unparse(value)) for place, value in pairs}
@@ -192,19 +178,11 @@ def _saved(source: Source, function: ast.FunctionDef) -> Iterator[Edit]:
             line = f"{place} = {name}"
             for node in ast.walk(function):
                 if isinstance(node, ast.Try) and node.finalbody:
-                    yield _added(source, node.finalbody[-1], line)
-            yield _added(source, function.body[-1], line)
+                    yield Edit.at_end(source.path, node.finalbody, line)
+            yield Edit.at_end(source.path, function.body, line)
 
 
-def _added(source: Source, last: ast.stmt, line: str) -> Edit:
-    if isinstance(last, ast.Pass):
-        return Edit.instead(source.path, last, line)
-    return Edit.after(source.path, last, line)
-
-
-def _keys(
-    source: Source, function: ast.FunctionDef, owner: ast.ClassDef
-) -> Iterator[Edit]:
+def _keys(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[Edit]:
     """Add to a key of a dict what a method says about the element."""
     keys = {name for node in ast.walk(function) for name in _looked_up(node)}
     for node in ast.walk(function):
@@ -231,9 +209,7 @@ def _looked_up(node: ast.AST) -> Iterator[str]:
             pass
 
 
-def _calls(
-    owner: ast.ClassDef, function: ast.FunctionDef, key: ast.Tuple
-) -> Iterator[str]:
+def _calls(owner: ast.ClassDef, function: Function, key: ast.Tuple) -> Iterator[str]:
     """Yield calls of methods that say something of one element that a key is about."""
     key_text = ast.unparse(key)
     elements = dict.fromkeys(
@@ -243,12 +219,10 @@ def _calls(
         for part in call.args
         if isinstance(part, ast.Name)
     )
-    for method in owner.body:
-        if not isinstance(method, ast.FunctionDef) or method is function:
-            continue
-        gives = any(isinstance(n, ast.Return) and n.value for n in ast.walk(method))
+    for method in methods_of(owner).values():
         if (
-            gives
+            method is not function
+            and _gives(method)
             and len(method.args.args) == 2
             and f"self.{method.name}(" not in key_text
         ):
@@ -268,7 +242,7 @@ def _axes(source: Source, node: ast.Call, names: Iterable[str]) -> Iterator[Edit
             pass
 
 
-def _names(function: ast.FunctionDef) -> list[str]:
+def _names(function: Function) -> list[str]:
     """List the arguments of a function and the variables of its loops."""
     arguments = [each.arg for each in function.args.args if each.arg != "self"]
     loops = [

@@ -1,8 +1,9 @@
-"""The answer for each synchronization point of a subject."""
+"""The answer for each synchronization point of a subject, or of several of the same code."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from syncverify.explain.waits.exposed_time import Link
@@ -11,6 +12,8 @@ from syncverify.trace.sync_points import SyncPoint
 
 NeedWord = Literal["needed", "superfluous", "undecided"]
 NEED_WORDS: Final[tuple[NeedWord, ...]] = get_args(NeedWord)
+# A subject that needs a line decides; then one that does not know whether it does.
+_PRECEDENCE: Final[tuple[NeedWord, ...]] = ("needed", "undecided", "superfluous")
 # Why a point is undecided.
 WhyUndecided = Literal[
     "", "never ran", "schedules", "time limit", "not simulated", "process lost"
@@ -19,22 +22,16 @@ WhyUndecided = Literal[
 
 @dataclass(frozen=True, slots=True)
 class HarmWithout:
-    """A violation that shows without a point.
-
-    Attributes:
-        token: Scenario that shows it.
-        is_of_model: Whether the traces without the edge show it; a play without the call does
-            otherwise.
-        outcome: The wrong gradient in words, of a play without the call; "" where none was shown.
-        expected: Elements of the right gradient, where known.
-        observed: Elements of the wrong one, where known.
-    """
+    """A violation that shows without a point."""
 
     property: str
     cause: str
-    token: str
+    token: str  # scenario that shows it
+    # Whether the traces without the edge show it; a play without the call does otherwise.
     is_of_model: bool
+    # The wrong gradient in words, of a play without the call; "" where none was shown.
     outcome: str = ""
+    # Elements of the right and the wrong gradient, where known.
     expected: tuple[float, ...] | None = None
     observed: tuple[float, ...] | None = None
 
@@ -43,64 +40,43 @@ class HarmWithout:
 class Answer:
     """The word for one point.
 
-    Attributes:
-        code: Code of its line.
-        word: `needed`: something breaks without it. `superfluous`: all scenarios within the
-            bound hold without it. `undecided`: neither is known.
-        num_scenarios: Number of scenarios in which it ran.
-        harm: The violation without it; None if it is not needed.
-        exposed_microseconds: Most time by which steps of a scenario end sooner without it, a step.
-        reason: Why it is undecided; "" if it is not.
+    `needed`: something breaks without it. `superfluous`: all scenarios within the bound hold
+    without it. `undecided`: neither is known.
     """
 
     point: SyncPoint
     code: str
     word: NeedWord
-    num_scenarios: int
-    harm: HarmWithout | None = None
+    num_scenarios: int  # in which it ran
+    harm: HarmWithout | None = None  # None if it is not needed
+    # Most time by which steps of a scenario end sooner without it, a step.
     exposed_microseconds: float = 0.0
     reason: WhyUndecided = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlayedSubject:
-    """A subject, and the number of scenarios that were played.
-
-    Attributes:
-        name: Its name.
-        num_in_scope: Number of scenarios of the scope.
-        num_drawn: Number of drawn scenarios beyond them.
-        num_refused: Number of scenarios that it refused, as its contract allows.
-        num_not_simulated: Number of scenarios that the simulated machine refused.
-        wrong: Tokens of scenarios that break with all waits, which say nothing of any wait.
-    """
+    """A subject, and the number of scenarios that were played."""
 
     name: str
     num_in_scope: int
-    num_drawn: int
-    num_refused: int = 0
+    num_drawn: int  # beyond those of the scope
+    num_refused: int = 0  # by the subject, as its contract allows
     num_not_simulated: int = 0
+    # Tokens of scenarios that break with all waits, which say nothing of any wait.
     wrong: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredWaits:
-    """The answers for one subject or several of the same code, and the bound.
-
-    Attributes:
-        subjects: The subjects.
-        scope: Scope of which all scenarios were played.
-        max_ranks: Largest world of a drawn scenario.
-        seed: Seed of the drawn scenarios.
-        answers: One for each point, in the order of lines.
-    """
+    """The answers for one subject or several of the same code, and the bound."""
 
     subjects: tuple[PlayedSubject, ...]
-    scope: SmallScope
-    max_ranks: int
-    seed: int
+    scope: SmallScope  # of which all scenarios were played
+    max_ranks: int  # of a drawn scenario
+    seed: int  # of the drawn scenarios
     link: Link
-    answers: tuple[Answer, ...] = field(default=())
+    answers: tuple[Answer, ...] = ()  # one for each point, in the order of lines
 
     @property
     def names(self) -> str:
@@ -110,3 +86,36 @@ class AnsweredWaits:
     def with_word(self, word: NeedWord) -> list[Answer]:
         """List the answers with a word."""
         return [each for each in self.answers if each.word == word]
+
+
+def joined(answers: Iterable[Answer]) -> tuple[Answer, ...]:
+    """Return an answer for each point: from the subject that needs the point most.
+
+    A line that a subject never ran has the answer of the other subjects.
+    """
+    by_point = dict[SyncPoint, Answer]()
+    for answer in answers:
+        known = by_point.get(answer.point)
+        by_point[answer.point] = answer if known is None else _one(known, answer)
+    ran = {_place(point) for point, each in by_point.items() if each.num_scenarios}
+    found = [
+        each
+        for point, each in by_point.items()
+        if each.num_scenarios or _place(point) not in ran
+    ]
+    return tuple(sorted(found, key=lambda one: one.point[::-1]))
+
+
+def _place(point: SyncPoint) -> tuple[str, int]:
+    return point.line.file, point.line.number
+
+
+def _one(first: Answer, second: Answer) -> Answer:
+    if not (first.num_scenarios and second.num_scenarios):
+        return first if first.num_scenarios else second
+    most, other = sorted((first, second), key=lambda one: _PRECEDENCE.index(one.word))
+    return replace(
+        most,
+        num_scenarios=most.num_scenarios + other.num_scenarios,
+        exposed_microseconds=max(most.exposed_microseconds, other.exposed_microseconds),
+    )

@@ -14,8 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import torch
-
+from syncverify.explain.repair.cost import bytes_of
 from syncverify.scenario.settings import GIGABYTES_PER_SECOND, LATENCY_MICROSECONDS
 from syncverify.trace.records import (
     HOST,
@@ -36,15 +35,10 @@ OPERATOR_MICROSECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The link between ranks.
+    """The link between ranks."""
 
-    Attributes:
-        latency_microseconds: Time of a collective without a byte.
-        gigabytes_per_second: Bandwidth of one collective.
-    """
-
-    latency_microseconds: float = LATENCY_MICROSECONDS
-    gigabytes_per_second: float = GIGABYTES_PER_SECOND
+    latency_microseconds: float = LATENCY_MICROSECONDS  # of a collective without a byte
+    gigabytes_per_second: float = GIGABYTES_PER_SECOND  # of one collective
 
     def microseconds(self, num_bytes: int) -> float:
         """Return the time of a collective of so many bytes on each rank."""
@@ -53,15 +47,10 @@ class Link:
 
 @dataclass(slots=True)
 class _Meeting:
-    """Ranks that meet in a collective.
-
-    Attributes:
-        num_absent: Ranks that have not arrived.
-        end: Time at which the collective ends, in microseconds.
-    """
+    """Ranks that meet in a collective."""
 
     num_absent: int = 0
-    end: float = 0.0
+    end: float = 0.0  # of the collective, in microseconds
 
 
 def microseconds(traces: Traces, link: Link) -> float:
@@ -88,23 +77,14 @@ def microseconds(traces: Traces, link: Link) -> float:
 
 @dataclass(slots=True)
 class _RankClock:
-    """The times of one rank, in microseconds.
-
-    Attributes:
-        link: The simulated link.
-        meetings: Meetings of all ranks, by collective.
-        host: Time of the host.
-        streams: Time of each stream.
-        marks: Time of each mark.
-        running: The last collective of each communication stream, whose end its next entry
-            waits for.
-    """
+    """The times of one rank, in microseconds."""
 
     link: Link
     meetings: defaultdict[CollectiveKey, _Meeting]
     host: float = 0.0
     streams: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     marks: dict[int, float] = field(default_factory=dict)
+    # The last collective of each communication stream, whose end its next entry waits for.
     running: dict[str, CollectiveKey] = field(default_factory=dict)
 
     @property
@@ -147,7 +127,7 @@ class _RankClock:
         self._not_before(record.runs_on, self.streams[record.stream])
         self._advance(record.runs_on, 0.0)
         meeting = self.meetings[record.key]
-        took = self.link.microseconds(_num_bytes(record))
+        took = self.link.microseconds(bytes_of(record))
         meeting.end = max(meeting.end, self.streams[record.runs_on] + took)
         meeting.num_absent -= 1
         self.running[record.runs_on] = record.key
@@ -168,10 +148,3 @@ class _RankClock:
 
     def _not_before(self, stream: str, time: float) -> None:
         self.streams[stream] = max(self.streams[stream], time)
-
-
-def _num_bytes(record: CollectiveLaunch) -> int:
-    if not record.dtype:  # a barrier
-        return 0
-    dtype: torch.dtype = getattr(torch, record.dtype)
-    return record.numel * dtype.itemsize

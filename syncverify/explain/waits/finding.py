@@ -33,34 +33,29 @@ from syncverify.explain.waits.answers import (
     WhyUndecided,
 )
 from syncverify.explain.waits.exposed_time import Link
-from syncverify.explain.waits.of_plays import (
+from syncverify.explain.waits.static_calls import calls_in
+from syncverify.explain.waits.taken_out import (
     PlayedPart,
     PlaysWithout,
-    harm_of_model,
-    of_lost_process,
-    play_without,
-)
-from syncverify.explain.waits.of_traces import (
     PointOfTraces,
     TracedPart,
     TracesWithout,
+    harm_of_model,
+    of_lost_process,
+    play_without,
     take_out_of_traces,
 )
-from syncverify.explain.waits.static_calls import calls_in
 from syncverify.judge.ordering.kept_references import KIND as REFERENCE
 from syncverify.playing.packed_subject import pack_subject
 from syncverify.processes.calls import run_in_processes
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
 from syncverify.trace.source_lines import code_of_line
 from syncverify.trace.sync_points import SyncPoint
 
 _PART_SIZE: Final = 100
-# Of one scenario without a call: as many classes as that at most.
-_SCHEDULES: Final = ScheduleChoice("all", 100)
 
 # Receives a stage, the number of scenarios played in this stage, and the number of all.
 TellStage = Callable[[str, int, int], None]
@@ -109,15 +104,7 @@ class _Point:
 
 @dataclass(slots=True)
 class WaitSearch:
-    """The search for the points of one subject that are needed.
-
-    Attributes:
-        tell: Receives progress.
-        jobs: Number of processes.
-        make_calls: Makes the calls that play without a point.
-        traces: Findings of the traces.
-        num_plays: Number of plays without a point.
-    """
+    """The search for the points of one subject that are needed."""
 
     subject: Subject
     link: Link
@@ -125,9 +112,9 @@ class WaitSearch:
     deadline: float = math.inf
     jobs: int = 1
     names_torch: bool = False
-    make_calls: MakeCalls = run_in_processes
+    make_calls: MakeCalls = run_in_processes  # those that play without a point
     traces: TracesWithout = field(default_factory=TracesWithout)
-    num_plays: int = 0
+    num_plays: int = 0  # without a point
     _points: dict[SyncPoint, _Point] = field(default_factory=dict)
 
     @property
@@ -171,9 +158,9 @@ class WaitSearch:
         )
 
     def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
-        limits = self.link, self.names_torch, self.deadline
+        shared = self._shared(packed)
         parts = [
-            TracedPart(number, packed, part, *limits)
+            TracedPart(number=number, scenarios=part, link=self.link, **shared)
             for number, part in enumerate(_in_parts(scenarios))
         ]
         calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
@@ -241,19 +228,16 @@ class WaitSearch:
         parts = [()] if breaking else _in_parts(known.scenarios)
         if point.kind == REFERENCE:  # no call keeps one that a play could leave out
             parts = []
+        shared = {**self._shared(packed), "point": point, "breaking": breaking}
         return [
-            PlayedPart(
-                subject=packed,
-                point=point,
-                number=number,
-                scenarios=part,
-                breaking=breaking,
-                choice=_SCHEDULES,
-                names_torch=self.names_torch,
-                deadline=self.deadline,
-            )
+            PlayedPart(number=number, scenarios=part, **shared)
             for number, part in enumerate(parts)
         ]
+
+    def _shared(self, packed: bytes) -> dict[str, Any]:
+        """Return what all parts have."""
+        limits = {"names_torch": self.names_torch, "deadline": self.deadline}
+        return {"subject": packed, **limits}
 
     def _answer(
         self, point: SyncPoint, known: PointOfTraces, *, is_cut: bool = False

@@ -51,20 +51,13 @@ _GARBAGE = math.nan
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """An inversion, by numbers that are known while a trace is still being recorded.
+    """An inversion, by numbers that are known while a trace is still being recorded."""
 
-    Attributes:
-        operators: Numbers of operators that run late.
-        starts: Numbers of collectives that start late.
-        operator_results: Numbers of operators with late results.
-        results: Numbers of collectives with late results.
-        until: Counts of operators, collectives and waits after which the late work runs.
-    """
-
-    operators: frozenset[int]
-    starts: frozenset[int]
-    operator_results: frozenset[int]
-    results: frozenset[int]
+    operators: frozenset[int]  # that run late
+    starts: frozenset[int]  # collectives that start late
+    operator_results: frozenset[int]  # operators with late results
+    results: frozenset[int]  # collectives with late results
+    # Counts of operators, collectives and waits after which the late work runs.
     until: tuple[int, int, int]
     overwritten: int | None
 
@@ -76,15 +69,12 @@ class Lateness:
             for kind in (Access, CollectiveLaunch)
         )
         before = events[: inversion.until]
+        late, results = inversion.late, inversion.late_results
         return Lateness(
-            operators=frozenset(operators[i] for i in inversion.late if i in operators),
-            starts=frozenset(launches[i] for i in inversion.late if i in launches),
-            operator_results=frozenset(
-                operators[i] for i in inversion.late_results if i in operators
-            ),
-            results=frozenset(
-                launches[i] for i in inversion.late_results if i in launches
-            ),
+            operators=frozenset(operators[i] for i in late if i in operators),
+            starts=frozenset(launches[i] for i in late if i in launches),
+            operator_results=frozenset(operators[i] for i in results if i in operators),
+            results=frozenset(launches[i] for i in results if i in launches),
             until=tuple(len(_positions(before, kind)) for kind in _COUNTED),  # type: ignore[arg-type]  # three kinds
             overwritten=inversion.overwritten,
         )
@@ -92,13 +82,7 @@ class Lateness:
 
 @dataclass(slots=True)
 class _Late:
-    """Work that is late.
-
-    Attributes:
-        run: Runs the work.
-        tensors: Tensors that the work reads.
-        written: Tensors that the work writes.
-    """
+    """Work that is late, with the tensors that it reads and writes."""
 
     run: Callable[[], None]
     tensors: list[torch.Tensor] = field(default_factory=list)
@@ -106,11 +90,7 @@ class _Late:
 
 
 class AdversarialRecorder(RankRecorder):
-    """Records one rank, and runs some of its work late.
-
-    Attributes:
-        gave_up: Whether some of that work could not be put off.
-    """
+    """Records one rank, and runs some of its work late."""
 
     def __init__(self, lateness: Lateness) -> None:
         self._lateness = lateness
@@ -118,7 +98,7 @@ class AdversarialRecorder(RankRecorder):
         self._num_operators = self._num_launches = self._num_waits = 0
         self._late_starts: set[CollectiveKey] = set()
         self._is_over = False
-        self.gave_up = False
+        self.gave_up = False  # some of that work could not be put off
         # By step: gradients as a late read sees them.
         self._late_reads: dict[int, list[torch.Tensor]] = {}
         super().__init__(keeps_everything=True)

@@ -8,14 +8,13 @@ program reads are compared with the reference.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from syncverify.explain.witness.adversary import AdversarialRecorder, Lateness
+from syncverify.explain.witness.other_orders import OtherOrder, other_orders
 from syncverify.judge.evidence import Elements, FrozenGradient, WrongGradient
-from syncverify.judge.ordering.inversions import Inversion, inversions
 from syncverify.judge.ordering.races import EarlyFree, Unordered, is_same_work
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.ordering import unordered_work
@@ -27,8 +26,7 @@ from syncverify.judge.properties.values import (
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import Schedule
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.witness import NoWitness, Witness
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
@@ -48,11 +46,7 @@ _END_OF_RUN = dict.fromkeys(("deadlock", "step_bound", "never_returns"), _BLOCKE
 
 
 def find_witness(
-    violation: Violation,
-    scenario: Scenario,
-    subject: Subject,
-    backend: SimBackend,
-    schedule: Schedule,
+    found: FoundViolation, subject: Subject, backend: SimBackend
 ) -> Witness | NoWitness | None:
     """Return the first order with a wrong gradient.
 
@@ -60,102 +54,67 @@ def find_witness(
         The order, or how many were played without a wrong gradient; None for a violation that
         is not about order, or whose work the play does not show.
     """
-    race = violation.evidence.unordered
+    race, scenario = found.violation.evidence.unordered, found.scenario
     if race is None:
         return None
-    game = _Game(scenario, subject, backend, schedule)
-    played = game.as_queued()
+
+    def play(recorders: list[RankRecorder]) -> Judgement:
+        run = backend.run(scenario, subject, found.schedule, recorders)
+        right = reference(scenario, subject.capabilities, run.device)
+        return Judgement(scenario, run, right)
+
+    def recorders(*, keeps_everything: bool = False) -> list[RankRecorder]:
+        ranks = range(scenario.mesh.num_ranks)
+        return [RankRecorder(keeps_everything=keeps_everything) for _ in ranks]
+
+    queued = play(recorders(keeps_everything=True))
     # The pair that the violation tells of is tried first, for its witness is read beside it.
     pairs = sorted(
-        unordered_work(played, violation.cause),
+        unordered_work(queued, found.violation.cause),
         key=lambda pair: not is_same_work(pair, race),
     )
     if not pairs:
         return None
-    wrong_before = {_key(finding) for finding in _wrong_gradients(played)}
-    outcomes: list[_Outcome] = []
-    traces = [rank_run.trace for rank_run in played.run.ranks]
-    (semantics,) = {disorder.semantics for disorder in played.disorders}
-    orders = (
-        (pair, inversion)
-        for pair in pairs
-        for inversion in inversions(pair, traces, semantics)
-    )
-    for pair, inversion in islice(orders, _MAX_ORDERS):
-        outcomes.append(game.inverted(played, inversion))
-        for finding in outcomes[-1].wrong:
+    wrong_before = {_key(finding) for finding in _wrong_gradients(queued)}
+    traces = [rank_run.trace for rank_run in queued.run.ranks]
+    (semantics,) = {disorder.semantics for disorder in queued.disorders}
+    orders = other_orders(pairs, traces, play, recorders, semantics)
+    failures = list[str | None]()
+    for order in islice(orders, _MAX_ORDERS):
+        failures.append(_failure(order))
+        for finding in _wrong_gradients(_seen(order)) if not failures[-1] else ():
             if _key(finding) not in wrong_before:
-                return _witness(finding, pair, is_of_violation=is_same_work(pair, race))
-    for finding in _wrong_gradients(played):
+                is_own = is_same_work(order.pair, race)
+                return _witness(finding, order.pair, is_of_violation=is_own)
+    for finding in _wrong_gradients(queued):
         return _witness(finding, None, is_of_violation=False)
-    num_played = sum(outcome.failure is None for outcome in outcomes)
-    return NoWitness(num_played, tuple(_reasons(pairs, outcomes)))
+    return NoWitness(failures.count(None), tuple(_reasons(pairs, failures)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """The outcome of one order.
-
-    Attributes:
-        wrong: Wrong gradients.
-        failure: Reason that the order could not be played; None if it was.
-    """
-
-    wrong: Sequence[Violation] = ()
-    failure: str | None = None
+def _failure(order: OtherOrder[Judgement]) -> str | None:
+    """Return the reason that an order could not be played; None if it was."""
+    if order.adversary.gave_up:
+        return "an operator that is late communicates"
+    fault = order.played.run.fault
+    return None if fault is None else _END_OF_RUN.get(fault.kind, _RAISED)
 
 
-def _reasons(found: Sequence[Unordered], outcomes: Sequence[_Outcome]) -> Iterator[str]:
-    failures = Counter(outcome.failure for outcome in outcomes if outcome.failure)
-    for failure, count in failures.items():
+def _seen(order: OtherOrder[Judgement]) -> Judgement:
+    """Return a play with the gradients that the late reads of its adversary saw."""
+    ranks = [*order.played.run.ranks]
+    ranks[order.rank] = order.adversary.corrected(ranks[order.rank])
+    return replace(order.played, run=replace(order.played.run, ranks=tuple(ranks)))
+
+
+def _reasons(
+    pairs: Sequence[Unordered], failures: Iterable[str | None]
+) -> Iterator[str]:
+    for failure, count in Counter(filter(None, failures)).items():
         yield f"{count} more could not be played to the end: {failure}"
-    if all(isinstance(one, EarlyFree) and not one.use.reads for one in found):
+    if all(isinstance(one, EarlyFree) and not one.use.reads for one in pairs):
         yield (
             "the late use of the memory only writes to it: the harm is done to the next "
             "owner of the memory"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Game:
-    """The plays of one scenario in other orders.
-
-    Attributes:
-        schedule: Schedule of the first play.
-    """
-
-    scenario: Scenario
-    subject: Subject
-    backend: SimBackend
-    schedule: Schedule
-
-    def as_queued(self) -> Judgement:
-        """Play the order in which the host queues, with all accesses recorded."""
-        ranks = range(self.scenario.mesh.num_ranks)
-        return self._played([RankRecorder(keeps_everything=True) for _ in ranks])
-
-    def inverted(self, played: Judgement, inversion: Inversion) -> _Outcome:
-        """Play another order, and find the gradients that are wrong in it."""
-        rank = inversion.rank
-        lateness = Lateness.of(inversion, played.run.ranks[rank].trace)
-        adversary = AdversarialRecorder(lateness)
-        recorders = [RankRecorder() for _ in range(self.scenario.mesh.num_ranks)]
-        recorders[rank] = adversary
-        judgement = self._played(recorders)
-        if adversary.gave_up:
-            return _Outcome(failure="an operator that is late communicates")
-        if judgement.run.fault is not None:
-            return _Outcome(failure=_END_OF_RUN.get(judgement.run.fault.kind, _RAISED))
-        corrected = [*judgement.run.ranks]
-        corrected[rank] = adversary.corrected(corrected[rank])
-        run = replace(judgement.run, ranks=tuple(corrected))
-        return _Outcome([*_wrong_gradients(replace(judgement, run=run))])
-
-    def _played(self, recorders: list[RankRecorder]) -> Judgement:
-        scenario, subject = self.scenario, self.subject
-        run = self.backend.run(scenario, subject, self.schedule, recorders)
-        return Judgement(
-            scenario, run, reference(scenario, subject.capabilities, run.device)
         )
 
 

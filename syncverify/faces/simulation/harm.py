@@ -12,16 +12,14 @@ from typing import Final
 
 import torch
 
-from syncverify.explain.witness.adversary import AdversarialRecorder, Lateness
-from syncverify.faces.simulation.playing import play
+from syncverify.explain.witness.other_orders import OtherOrder, other_orders
+from syncverify.faces.simulation.playing import Played, play
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.faces.simulation.simulation import Harm
-from syncverify.judge.ordering.inversions import Inversion, inversions
 from syncverify.judge.ordering.races import Unordered, is_same_work, judge_orderings
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
-from syncverify.trace.run import Traces
 
 # Each order costs a play. If this many orders are harmless, one of the rest rarely does harm.
 _MAX_ORDERS: Final = 8
@@ -44,8 +42,11 @@ def harm_of(
 def _harms(
     pair: Unordered, setup: SimulatedProgram, policy: SchedulePolicy
 ) -> Iterator[Harm]:
-    recorders = [RankRecorder(keeps_everything=True) for _ in range(setup.num_ranks)]
-    queued = play(setup, Decisions(policy), recorders)
+    def play_again(recorders: list[RankRecorder]) -> Played:
+        return play(setup, Decisions(policy), recorders)
+
+    ranks = range(setup.num_ranks)
+    queued = play_again([RankRecorder(keeps_everything=True) for _ in ranks])
     # The machine is late: a collective without a wait has not run at all.
     prompt = play(setup, Decisions(policy), is_prompt=True)
     if prompt.run.fault is None:
@@ -54,23 +55,17 @@ def _harms(
     found = judge_orderings(traces)
     unordered: list[Unordered] = [*found.races, *found.early_frees]
     alike = (each for each in unordered if is_same_work(each, pair))
-    orders = (order for each in alike for order in inversions(each, traces))
+    orders = other_orders(alike, traces, play_again, setup.recorders)
     for order in islice(orders, _MAX_ORDERS):
-        yield from _changes(queued.values, _inverted(setup, policy, order, traces))
+        yield from _changes(queued.values, _seen(order))
 
 
-def _inverted(
-    setup: SimulatedProgram, policy: SchedulePolicy, order: Inversion, traces: Traces
-) -> Values:
+def _seen(order: OtherOrder[Played]) -> Values:
     """Return the values of another order; none where it cannot be played to the end."""
-    adversary = AdversarialRecorder(Lateness.of(order, traces[order.rank]))
-    recorders = setup.recorders()
-    recorders[order.rank] = adversary
-    played = play(setup, Decisions(policy), recorders)
-    if adversary.gave_up or played.run.fault is not None:
+    if order.adversary.gave_up or order.played.run.fault is not None:
         return ()
-    values = [*played.values]
-    values[order.rank] = adversary.late_read(0) or values[order.rank]
+    values = [*order.played.values]
+    values[order.rank] = order.adversary.late_read(0) or values[order.rank]
     return values
 
 

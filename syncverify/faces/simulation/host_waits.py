@@ -36,18 +36,13 @@ def refuse_unknown_stall(
 ) -> None:
     """Do nothing if no rank stands still, or NCCL stands still too; see Note [Hosts that go on].
 
-    Args:
-        played: A play.
-        setup: The program and its machine.
-        schedule: All choices of the play.
-
     Raises:
         EnvironmentNotSupportedError: It is not known what NCCL does.
     """
     stall = played.stall
     if stall is None or stall.is_certain or played.run.fault is None:
         return
-    decisions = Decisions(SchedulePolicy(schedule))
+    decisions = Decisions(SchedulePolicy(schedule))  # all choices of the play
     if not is_deadlock(play(setup, decisions, passes_stalls=True)):
         raise EnvironmentNotSupportedError(unknown_stall(stall))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
@@ -46,15 +46,11 @@ class ShowsTensors(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A play.
-
-    Attributes:
-        results: What the program returned, by rank; None where it did not return.
-        values: Copies of the tensors in the results, by rank, made when the rank returned.
-    """
+    """A play; a rank that did not return has None, and no values."""
 
     run: Run
-    results: tuple[Any, ...]
+    results: tuple[Any, ...]  # what the program returned, by rank
+    # Copies of the tensors in the results, by rank, made when the rank returned.
     values: tuple[list[torch.Tensor], ...]
     stall: Stall | None
     is_whole: bool
@@ -68,24 +64,16 @@ def play(
     is_prompt: bool = False,
     passes_stalls: bool = False,
 ) -> Played:
-    """Play a program on all of its ranks.
-
-    Args:
-        setup: The program and its machine.
-        decisions: Decisions in the place of timing; None takes the default ones.
-        recorders: Recorders, by rank; None takes those of the setup.
-        is_prompt: Whether each collective ends where it is issued.
-        passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
-            values.
-
-    Returns:
-        The play.
+    """Play a program on all of its ranks; the options are those of `playing.play`.
 
     Raises:
         EnvironmentNotSupportedError: The program asks for what the machine does not simulate.
         InternalError: The machine is at fault.
+
+    Returns:
+        The play.
     """
-    program = _FunctionProgram(setup, [Returned()] * setup.num_ranks)
+    program = _FunctionProgram(setup)
     ended = play_program(
         program,
         decisions or Decisions(),
@@ -93,30 +81,24 @@ def play(
         is_prompt=is_prompt,
         passes_stalls=passes_stalls,
     )
-    return Played(
-        ended.run,
-        tuple(each.result for each in program.returned),
-        tuple(each.values for each in program.returned),
-        ended.stall,
-        ended.is_whole,
-    )
+    results, values = zip(*program.returned, strict=True)
+    return Played(ended.run, results, values, ended.stall, ended.is_whole)
 
 
-@dataclass(frozen=True, slots=True)
+# What a program returned on a rank, and copies of the tensors in it.
+_Returned = tuple[Any, list[torch.Tensor]]
+
+
 class _FunctionProgram:
     """Any function of a rank, and what it returned on each."""
 
-    setup: SimulatedProgram
-    returned: list[Returned]
-    max_steps_per_rank: int = 1_000_000
+    max_steps_per_rank = 1_000_000
 
-    @property
-    def hang_timeout_seconds(self) -> float:
-        return self.setup.hang_timeout_seconds
-
-    @property
-    def completes_in_order(self) -> bool:
-        return self.setup.device == "cuda"
+    def __init__(self, setup: SimulatedProgram) -> None:
+        self.setup = setup
+        self.returned: list[_Returned] = [(None, [])] * setup.num_ranks
+        self.hang_timeout_seconds = setup.hang_timeout_seconds
+        self.completes_in_order = setup.device == "cuda"
 
     def prepare(self, machine: SimulatedMachine) -> None:
         # No backend of processes plays it.
@@ -147,26 +129,13 @@ def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
     recorder.streams.tell(torch.device("cuda", local_rank), num_devices(num_ranks))
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """The result of a program on one rank.
-
-    Attributes:
-        result: What the program returned.
-        values: Copies of the tensors in the result.
-    """
-
-    result: Any = None
-    values: list[torch.Tensor] = field(default_factory=list)
-
-
 def call_on_rank(
     setup: SimulatedProgram, rank: int, recorder: RankRecorder
-) -> Returned:
+) -> _Returned:
     """Call the program on a rank, and read what it returns on its current stream.
 
     Returns:
-        What it returned.
+        What it returned, with copies of the tensors in it.
 
     Raises:
         SubjectRaisedError: The program raised.
@@ -182,7 +151,7 @@ def call_on_rank(
             recorder.read("return", tensors, NoLine.RETURN)
             recorder.show(_shown(result))
         with torch.no_grad():
-            return Returned(result, [each.clone() for each in tensors])
+            return result, [each.clone() for each in tensors]
     except (SyncverifyError, RunEndedError):
         raise
     except BaseException as error:  # the program's, of any class

@@ -1,16 +1,22 @@
-"""A program and the machine that plays it; anything else is refused before a rank runs."""
+"""A program and the machine that plays it; anything else is refused before a rank runs.
+
+Also the regions: names that a program gives to its parts, for reports and timelines.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from syncverify.errors import UsageError
 from syncverify.scenario.settings import PROGRAM_HANG_TIMEOUT_SECONDS
+from syncverify.sim.device.streams import own_streams
 from syncverify.sim.recording.data_names import NamingRecorder
 from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.trace.records import Moment
 
 Program = Callable[..., Any]
 Device = Literal["cuda", "cpu"]
@@ -21,21 +27,16 @@ MAX_RANKS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class SimulatedProgram:
-    """A program and the machine that plays it.
+    """A program and the machine that plays it."""
 
-    Attributes:
-        program: The program; it gets its rank, unless it can be called without an argument and
-            names none `rank`.
-        hang_timeout_seconds: Seconds without progress after which a rank counts as hung.
-        records_accesses: Whether operators are recorded. Without them no race is found, and a
-            play takes about half of the time.
-    """
-
+    # It gets its rank, unless it can be called without an argument and names none `rank`.
     program: Program
     num_ranks: int
     device: Device = "cuda"
+    # Without progress; then a rank counts as hung.
     hang_timeout_seconds: float = PROGRAM_HANG_TIMEOUT_SECONDS
     names_torch: bool = False
+    # Without the accesses of operators no race is found, and a play takes about half of the time.
     records_accesses: bool = True
 
     def check(self) -> None:
@@ -110,3 +111,18 @@ def _fits(signature: inspect.Signature, *arguments: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+@contextmanager
+def region(name: str, *, step: int = 0) -> Iterator[None]:
+    """Name the work of a block in reports: `with syncverify.region("backward", step=1):`.
+
+    Outside of a simulation the block runs as it is, so a program that runs on GPUs as well
+    may keep its regions. The training step counts from 0.
+    """
+    streams = own_streams()
+    if streams is None:
+        yield
+        return
+    with streams.at(Moment(name, step)):
+        yield

@@ -15,7 +15,6 @@ from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.properties.registry import judge_traced
 from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun
-from syncverify.judge.violation import Violation
 from syncverify.scenario.schedule import (
     DEFAULT_SCHEDULE,
     FIRST,
@@ -29,7 +28,6 @@ from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.timings import OtherTimings, may_differ
 from syncverify.subjects.subject_path import path_of
 from syncverify.trace.source_files import naming_torch
-from syncverify.trace.source_lines import Origin
 
 # Between two plays; a user may interrupt the rest.
 _SO_FAR: Final = ScheduleCoverage("interrupted before all timings were played")
@@ -77,14 +75,7 @@ def simulate(
 
 
 def simulate_for_values(program: Program, ranks: int, device: Device) -> Simulation:
-    """Run a program for its values alone: accesses are not recorded, so races are not found.
-
-    Returns:
-        The results by rank.
-
-    Raises:
-        UsageError: An argument is wrong.
-    """
+    """Run a program for its values alone: accesses are not recorded, so races are not found."""
     setup = SimulatedProgram(program, ranks, device, records_accesses=False)
     *_, simulation = simulations(setup, ScheduleRequest(), path_of(program))
     return simulation
@@ -92,13 +83,7 @@ def simulate_for_values(program: Program, ranks: int, device: Device) -> Simulat
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """The orders of ranks to play.
-
-    Attributes:
-        schedules: Which orders, as a user writes them.
-        schedule: Choices of the first run.
-        seed: Seed of random orders.
-    """
+    """The orders of ranks to play, as the arguments of `simulate`."""
 
     schedules: str = "default"
     schedule: Schedule = DEFAULT_SCHEDULE
@@ -110,16 +95,11 @@ def simulations(
 ) -> Iterator[Simulation]:
     """Yield the outcome of a program after each of its plays; the last one is complete.
 
-    Args:
-        setup: The program and its machine.
-        orders: The orders of the ranks to play.
-        name: Name of the program in reports.
+    Raises:
+        UsageError: An argument is wrong.
 
     Yields:
         All that is known so far.
-
-    Raises:
-        UsageError: An argument is wrong.
     """
     setup.check()
     choice = ScheduleChoice.parse(orders.schedules)
@@ -133,20 +113,15 @@ def simulations(
 
 @dataclass(slots=True)
 class _Plays:
-    """The plays of a program, one schedule after another.
-
-    Attributes:
-        setup: The program and its machine.
-        unplayed: The outcome before the first play.
-        found: Violations by identity and lines, each with the schedule that showed it first.
-        shown: The first play with a violation, or else the first play.
-        num_runs: Number of plays.
-    """
+    """The plays of a program, one schedule after another."""
 
     setup: SimulatedProgram
-    unplayed: Simulation
+    unplayed: Simulation  # the outcome before the first play
+    # Violations by identity and lines, each with the schedule that showed it first.
     found: dict[object, FoundInProgram] = field(default_factory=dict)
-    shown: Played | None = None
+    shown: Played | None = (
+        None  # the first play with a violation, or else the first play
+    )
     num_runs: int = 0
 
     def of(self, choice: ScheduleChoice, schedule: Schedule) -> Iterator[Simulation]:
@@ -160,22 +135,17 @@ class _Plays:
 
     def _known(self) -> Simulation:
         assert self.shown is not None
+        found = self.found.values()
+        guilty = {line for each in found for line in each.violation.evidence.lines}
         return replace(
             self.unplayed,
             results=self.shown.results,
-            violations=tuple(self.found.values()),
+            violations=tuple(found),
             run=self.shown.run,
             num_runs=self.num_runs,
             coverage=_SO_FAR,
-            remarks=tuple(remarks_on(self.shown.run, self._guilty_lines())),
+            remarks=tuple(remarks_on(self.shown.run, guilty)),
         )
-
-    def _guilty_lines(self) -> set[Origin]:
-        return {
-            line
-            for found in self.found.values()
-            for line in found.violation.evidence.lines
-        }
 
     def _with_harm(self, found: FoundInProgram) -> FoundInProgram:
         pair = found.violation.evidence.unordered
@@ -206,13 +176,12 @@ class _Plays:
         is_for_nccl = self.setup.device == "cuda"
         violations = judge_traced(TracedRun(played.run, is_for_nccl=is_for_nccl))
         new = {
-            _key(each): FoundInProgram(each, taken, played.run) for each in violations
+            # Equal for one defect in two runs.
+            (each.identity, each.evidence.lines): FoundInProgram(
+                each, taken, played.run
+            )
+            for each in violations
         }
         if self.shown is None or (new and not self.found):
             self.shown = played
         self.found |= {key: each for key, each in new.items() if key not in self.found}
-
-
-def _key(violation: Violation) -> object:
-    """Return the facts of a violation that are equal for one defect in two runs."""
-    return violation.identity, violation.evidence.lines

@@ -18,35 +18,23 @@ _MADE: Final = "functools.partial("
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A value that a rank returns in one legal order, and another one in another order.
-
-    Attributes:
-        as_queued: Elements of the value in the order in which the host queues.
-        other: Those of the other order.
-        start: Index of the first of them in the flat value.
-    """
+    """A value that a rank returns in one legal order, and another one in another order."""
 
     rank: int
-    as_queued: list[float]
+    as_queued: list[float]  # elements, in the order in which the host queues
     other: list[float]
-    start: int = 0
+    start: int = 0  # index of the first of them in the flat value
 
 
 @dataclass(frozen=True, slots=True)
 class FoundInProgram:
-    """A violation, and the schedule that leads to it.
-
-    Attributes:
-        violation: The property that does not hold, with its cause.
-        schedule: Choices where timing could decide.
-        run: The run that showed it first.
-        harm: Another value that the program returns in another order of its streams; None
-            where the violation is not about streams, or no such order was found.
-    """
+    """A violation, and the schedule that leads to it."""
 
     violation: Violation
     schedule: Schedule
-    run: Run = field(repr=False, compare=False)
+    run: Run = field(repr=False, compare=False)  # that showed it first
+    # Another value that the program returns in another order of its streams; None where the
+    # violation is not about streams, or no such order was found.
     harm: Harm | None = None
 
 
@@ -56,36 +44,28 @@ class ProgramIsWrongError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Simulation(Rendered):
-    """The outcome of a program on all of its ranks.
+    """The outcome of a program on all of its ranks; most of it is empty where it was refused."""
 
-    Attributes:
-        program: Name of the program.
-        device: Device that torch named to the program.
-        seed: Seed of random schedules.
-        results: What the program returned, by rank, in the first run with a violation, or
-            else in the first run. Empty where the program was refused.
-        violations: One entry for each defect, in the order in which they were found.
-        run: Traces and fault of that run; None where refused.
-        num_runs: Number of runs.
-        coverage: The part of all schedules that was played; None where refused.
-        refused: What the machine does not simulate; "" where it played the program.
-        remarks: What is not wrong for certain, and what no violation names: collectives that
-            nothing waits for, and equal ones that ranks issue in opposite orders.
-        recorded: How a script was played; None for a function.
-    """
-
-    program: str
+    program: str  # its name
     num_ranks: int
-    device: str
-    seed: int
+    device: str  # that torch named to the program
+    seed: int  # of random schedules
+    # What the program returned, by rank, in the first run with a violation, or else in the first.
     results: tuple[Any, ...] = ()
+    # One for each defect, in the order in which they were found.
     violations: tuple[FoundInProgram, ...] = ()
-    run: Run | None = None
+    run: Run | None = None  # traces and fault of that run
     num_runs: int = 0
-    coverage: ScheduleCoverage | None = None
-    refused: str = ""
+    coverage: ScheduleCoverage | None = (
+        None  # the part of all schedules that was played
+    )
+    refused: str = (
+        ""  # what the machine does not simulate; "" where it played the program
+    )
+    # What is not wrong for certain, and what no violation names: collectives that nothing waits
+    # for, and equal ones that ranks issue in opposite orders.
     remarks: tuple[Remark, ...] = ()
-    recorded: ProgramPlay | None = None
+    recorded: ProgramPlay | None = None  # how a script was played; None for a function
 
     @property
     def is_found_by_name(self) -> bool:

@@ -30,20 +30,14 @@ class SimTestCase(unittest.TestCase):
     derives from `MultiThreadedTestCase`, `MultiProcessTestCase`, `DTensorTestBase` or
     `FSDPTestMultiThread` may derive from it instead. The default process group exists when
     `setUp` begins.
-
-    Attributes:
-        world_size: Number of ranks; a class may have a property in its place.
-        device: Device that torch names to the ranks.
-        schedules: Orders of the ranks to play, as for `syncverify.simulate`.
-        judged: `all`, or `values`: whether the order of streams counts.
-        rank: Global rank; -1 outside of the ranks.
     """
 
-    world_size: Any = 4
-    device: ClassVar[Device] = "cuda"
+    world_size: Any = 4  # a class may have a property in its place
+    device: ClassVar[Device] = "cuda"  # that torch names to the ranks
+    # Orders of the ranks to play, as for `syncverify.simulate`.
     schedules: ClassVar[str] = "default"
-    judged: ClassVar[Judged] = "all"
-    rank: int = _NO_RANK
+    judged: ClassVar[Judged] = "all"  # `values`: the order of streams does not count
+    rank: int = _NO_RANK  # -1 outside of the ranks
 
     def __init__(self, methodName: str = "runTest") -> None:  # noqa: N803  # unittest's
         super().__init__(methodName)

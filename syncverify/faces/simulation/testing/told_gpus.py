@@ -23,11 +23,7 @@ from syncverify.trace.source_files import is_subject_line
 
 @contextmanager
 def told_gpus(number: int) -> Iterator[None]:
-    """Let lines of tests hear of GPUs within a block.
-
-    Args:
-        number: Number of GPUs.
-    """
+    """Let lines of tests hear of some GPUs within a block."""
     accelerator = torch.device("cuda")
     answers: list[tuple[Any, str, object]] = [
         (torch.cuda, "is_available", True),

@@ -33,7 +33,7 @@ from syncverify.faces.simulation.testing.played_test import (
     play_test,
     pytest_id,
 )
-from syncverify.faces.simulation.testing.without_group import without_group
+from syncverify.sim.network.threaded_world import has_groups
 from syncverify.sim.process_wide.rank_variables import one_device, one_machine
 
 _NO_RANK: Final = -1
@@ -45,12 +45,7 @@ _LASTING: Final = torch_cases.MultiProcContinuousTest
 
 @contextmanager
 def simulated_torch_cases(options: TestOptions, num_gpus: int) -> Iterator[None]:
-    """Let torch's base classes run their ranks on a simulated machine within a block.
-
-    Args:
-        options: How tests are played.
-        num_gpus: Number of virtual GPUs.
-    """
+    """Let torch's base classes run their ranks on a simulated machine within a block."""
     on_processes = _in_place(_run_as_process, options)
     on_threads = _in_place(_run_as_thread, options, one_device)
     on_lasting = _in_place(_run_as_lasting_process, options)
@@ -79,12 +74,8 @@ def _in_place(
 ) -> Callable[[Any, Callable[[], Any]], Any]:
     """Return a function in the place of `join_or_run`.
 
-    The method that it makes plays the test on ranks; on a rank it runs the test itself.
-
-    Args:
-        run: Runs the test of a case, by name, on a rank.
-        options: How tests are played.
-        place: Makes the block around a play.
+    The method that it makes plays the test on ranks, in a block that `place` makes; on a rank it
+    runs the test itself. `run` runs the test of a case, by name, on a rank.
     """
 
     def join_or_run(case: Any, test: Callable[[], Any]) -> Any:
@@ -119,6 +110,17 @@ def _play(
 
 def _how(options: TestOptions) -> str:
     return f"--simulate-ranks --simulate-device={options.device}"
+
+
+@contextmanager
+def without_group() -> Iterator[None]:
+    """Let a rank begin without a default group, and leave it without one."""
+    dist.destroy_process_group()
+    try:
+        yield
+    finally:
+        if has_groups():
+            dist.destroy_process_group()
 
 
 @contextmanager

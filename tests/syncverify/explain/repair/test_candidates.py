@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from syncverify.explain.repair.missing_calls import missing_calls
-from syncverify.explain.repair.mutations import Names, mutations
-from syncverify.explain.repair.near_misses import near_misses, other_assignments
+from syncverify.explain.repair.missing_lines import missing_calls
+from syncverify.explain.repair.mutations import mutations
+from syncverify.explain.repair.rewrites import Names, rewrites
 from syncverify.explain.repair.source_edit import (
     Edit,
     LiveFile,
@@ -172,7 +172,7 @@ def test_a_long_block_stays() -> None:
 )
 def test_a_slip_has_its_candidate(wrong: str, right: str) -> None:
     inner = ast.parse(wrong, mode="eval").body
-    assert right in [ast.unparse(each) for each in near_misses(inner, {})]
+    assert right in [ast.unparse(each) for each in rewrites(inner)]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_slip_has_its_candidate(wrong: str, right: str) -> None:
 )
 def test_an_assignment_has_its_candidates(wrong: str, right: list[str]) -> None:
     (node,) = ast.parse(wrong).body
-    assert [*other_assignments(node)] == right
+    assert [ast.unparse(each) for each in rewrites(node)] == right
 
 
 SUBJECT = """

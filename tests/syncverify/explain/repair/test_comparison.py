@@ -28,7 +28,8 @@ ALONE = replace(BUCKETS, launches=12, reductions=12, bursts=12)
 
 
 def of(cost: Cost, *, is_right: bool, reaches_end: bool = True) -> list[Measured]:
-    return [Measured(SCENARIO, is_right, reaches_end, cost)] * 3
+    found = set() if is_right else {("a_property", "a_cause")}
+    return [Measured(SCENARIO, found, reaches_end, cost)] * 3
 
 
 @pytest.mark.parametrize(

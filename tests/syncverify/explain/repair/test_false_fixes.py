@@ -128,9 +128,7 @@ TWICE = Scenario(MeshSpec((2, 2), ("dp", "tp")), (SPEC,), (2,), 1 << 20)
 
 def waits(game: Game) -> list[Edit]:
     return [
-        edit
-        for disorder in game.disorders()
-        for edit in candidates(disorder, game.first_line_of, game.look)
+        edit for disorder in game.disorders() for edit in candidates(disorder, game)
     ]
 
 

@@ -11,10 +11,9 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from syncverify.explain.repair import diagnosis
-from syncverify.explain.repair.deciding_lines import deciding_lines
 from syncverify.explain.repair.fix_search import find_fix
 from syncverify.explain.repair.game import Game
-from syncverify.explain.repair.one_fix import diagnosed_by_fix
+from syncverify.explain.repair.ran_lines import deciding_lines
 from syncverify.explain.repair.source_edit import Edit, source_of
 from syncverify.playing.program.modules import module_parameters
 from syncverify.playing.program.modules.layers import forget_layers, provide_layers
@@ -59,7 +58,7 @@ def fix_of(entry_id: str) -> Fix | None:
         ),
         (
             "double-accumulation-division",
-            "factors.py:95 in divisor",
+            "factors.py:99 in divisor",
             (
                 "- return super().divisor(bucket) * self.required",
                 "+ return super().divisor(bucket)",
@@ -306,7 +305,7 @@ def reported_by_fix(subject: type, *scenarios: Scenario) -> list[FoundViolation]
         return replace(entry, fix=find_fix(entry, resolved, BACKEND))
 
     found: Iterable[FoundViolation] = entries(resolved, *scenarios)
-    return diagnosed_by_fix(found, diagnose, resolved, BACKEND)
+    return diagnosis.diagnosed_by_fix(found, diagnose, resolved, BACKEND)
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ from torch import nn
 
 from syncverify.explain.repair.fix_search import find_fix
 from syncverify.explain.repair.left_over import left_over
-from syncverify.explain.repair.set_back import set_back
+from syncverify.explain.repair.missing_lines import set_back
 from syncverify.explain.repair.source_edit import Source
 from syncverify.plain_text import counted
 from syncverify.playing.sim import SimBackend

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from syncverify.explain.waits.answers import Answer, NeedWord
-from syncverify.explain.waits.joined import joined
+from syncverify.explain.waits.answers import Answer, NeedWord, joined
 from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.sync_points import PointKind, SyncPoint
 

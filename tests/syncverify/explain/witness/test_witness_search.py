@@ -16,8 +16,8 @@ from syncverify.playing.sim import SimBackend
 from syncverify.report.evidence import order_text
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.search.found_violation import FoundViolation
 from syncverify.search.witness import NoWitness, Witness
 from syncverify.subjects.subject import Subject
 
@@ -167,7 +167,7 @@ def witnesses(subject: Subject, scenario: Scenario = SCENARIO) -> dict[str, Any]
     found = check(scenario, run, subject.capabilities)
     return {
         violation.cause: find_witness(
-            violation, scenario, subject, backend, DEFAULT_SCHEDULE
+            FoundViolation(violation, scenario), subject, backend
         )
         for violation in found
     }

@@ -1,4 +1,4 @@
-"""Larger scenarios of a violation, which show more than its smallest scenario does.
+"""Other scenarios of a violation: larger ones that show more, and ones that show a cost.
 
 Note [The smallest scenario with a witness]
     A scenario is shrunk as long as the violation stays. For a race that may be too small: on
@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from syncverify.errors import ScenarioFormatError
+from syncverify.explain.repair.comparison import Needs
 from syncverify.explain.witness.witness_search import OF_GRADIENTS, find_witness
 from syncverify.playing.program.modules.named import require_own_parameters
 from syncverify.playing.sim import SimBackend
@@ -30,6 +31,7 @@ from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
+from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.witness import NoWitness, Witness
@@ -41,6 +43,29 @@ _MAX_FOR_WITNESS: Final = 4
 _MAX_FOR_READINGS: Final = 12
 _RANKS: Final = 3
 _ELEMENTS: Final = 5
+_MAX_RANKS: Final = 4
+# Number of ranks, of parameters, and of those that a bucket holds; micro-batches of each step.
+_SHAPES: Final = (
+    (2, 6, 2, (2, 2)),
+    (2, 6, 1, (1, 1)),
+    (3, 5, 2, (1, 3)),
+    (4, 4, 2, (2, 1)),
+    (2, 3, 3, (3, 2)),
+)
+# Shapes of parameters that differ in each number that code may take for another one: elements,
+# dims, rows, columns, bytes. Placements on a mesh of two axes; micro-batches go up, down, and
+# stay.
+_VARIED: Final = ((2, 3), (3,), (), (4, 1, 2), (1, 5), (3, 2))
+_PLACED: Final = (
+    ("R", "R"),
+    ("R", "S0"),
+    ("R", "R"),
+    ("S0", "R"),
+    ("R", "S1"),
+    ("S0", "R"),
+)
+_VARIED_STEPS: Final = (2, 1, 1, 3)
+_VARIED_CAP: Final = 36
 _LONE: Final = (
     "on one rank a collective returns what it took in, and no larger scenario that was "
     "played for it gave a witness"
@@ -86,8 +111,7 @@ def with_witness(
 def _witnessed(
     entry: FoundViolation, subject: Subject, backend: SimBackend
 ) -> FoundViolation:
-    played = (entry.violation, entry.scenario, subject, backend, entry.schedule)
-    return replace(entry, witness=find_witness(*played))
+    return replace(entry, witness=find_witness(entry, subject, backend))
 
 
 def with_fewer_readings(
@@ -170,21 +194,99 @@ def _some_of(
         yield from itertools.combinations(changes, count)
 
 
+def measured_scenarios(
+    found: Scenario, capabilities: Capabilities
+) -> Iterator[Scenario]:
+    """Yield scenarios within a contract in which a change of the subject shows its cost.
+
+    They have several ranks, parameters and steps, mostly some parameters in a bucket. The last ones
+    repeat the mesh and the parameters of a violation, so that they have all that it needs.
+    """
+    listed = [*_plain(), *_varied(), *_like(found)]
+    if not capabilities.varying_accumulations:
+        listed = [*map(_with_equal_steps, listed)]
+    yield from _within(capabilities, listed)
+
+
 def _changed(
     scenario: Scenario, capabilities: Capabilities, ways: Iterable[Sequence[_Change]]
 ) -> Iterator[Scenario]:
     """Yield a scenario changed in each way, each new scenario of the contract once."""
-    seen = {scenario}
-    for changes in ways:
-        larger = scenario
+    made = (each for changes in ways for each in _made(scenario, changes))
+    yield from _within(capabilities, (each for each in made if each != scenario))
+
+
+def _made(scenario: Scenario, changes: Sequence[_Change]) -> Iterator[Scenario]:
+    with contextlib.suppress(ScenarioFormatError):
+        for change in changes:
+            scenario = replace(scenario, **change(scenario))
+        if scenario.module != PLAIN:
+            require_own_parameters(scenario)
+        yield scenario
+
+
+def _within(
+    capabilities: Capabilities, scenarios: Iterable[Scenario]
+) -> Iterator[Scenario]:
+    """Yield the scenarios of a contract, each once."""
+    for scenario in dict.fromkeys(scenarios):
+        if not features_outside(scenario, capabilities):
+            yield scenario
+
+
+def _plain() -> Iterator[Scenario]:
+    """Yield scenarios of plain steps with equal parameters on a mesh of one axis."""
+    spec = ParameterSpec("p0", (3,), ("R",))
+    for ranks, count, held, steps in _SHAPES:
+        mesh = MeshSpec((ranks,), ("dp",))
+        yield Scenario(mesh, _copies((spec,), count), steps, held * 12)
+    # A bucket outweighs the records about it.
+    large = _copies((replace(spec, global_shape=(16, 32)),), 4)
+    yield Scenario(MeshSpec((2,), ("dp",)), large, (1, 1), 2 * 16 * 32 * 4)
+
+
+def _varied() -> Iterator[Scenario]:
+    """Yield scenarios of parameters, groups and steps that all differ."""
+    row, square = MeshSpec((2,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))
+    for mesh, num_groups in ((row, 1), (row, 2), (square, 2)):
+        listed = enumerate(zip(_VARIED, _PLACED, strict=True))
+        parameters = tuple(
+            ParameterSpec(
+                f"p{number}",
+                shape,
+                codes if mesh is square else ("R",),
+                group=number % num_groups,
+            )
+            for number, (shape, codes) in listed
+        )
+        yield Scenario(mesh, parameters, _VARIED_STEPS, _VARIED_CAP)
+
+
+def _like(found: Scenario) -> Iterator[Scenario]:
+    """Yield scenarios with the mesh, the words and copies of the parameters of another one."""
+    if found.module != PLAIN or found.mesh.num_ranks > _MAX_RANKS:
+        return
+    for count, held in ((5, 2), (4, 4)):
         with contextlib.suppress(ScenarioFormatError):
-            for change in changes:
-                larger = replace(larger, **change(larger))
-            if larger.module != PLAIN:
-                require_own_parameters(larger)
-            if larger not in seen and not features_outside(larger, capabilities):
-                seen.add(larger)
-                yield larger
+            copies = _copies(found.parameters, count)
+            larger = replace(found, parameters=copies, **_second_rank(found))
+            num_bytes = max(1, Needs.of(replace(larger, events=())).num_bytes)
+            turns = larger.mesh.num_ranks * larger.num_steps
+            largest = num_bytes // (turns * len(copies))
+            yield replace(larger, bucket_cap_bytes=max(1, largest * held))
+
+
+def _with_equal_steps(scenario: Scenario) -> Scenario:
+    counts = scenario.accumulations
+    return replace(scenario, accumulations=(max(counts),) * len(counts))
+
+
+def _copies(
+    parameters: tuple[ParameterSpec, ...], count: int
+) -> tuple[ParameterSpec, ...]:
+    """Return at least a number of parameters: some parameters over and over, by new names."""
+    listed = parameters * -(-count // len(parameters))
+    return tuple(replace(spec, name=f"p{index}") for index, spec in enumerate(listed))
 
 
 def _second_rank(scenario: Scenario) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from syncverify.explain.repair.larger_scenarios import with_fewer_readings, with_witness
+from syncverify.explain.repair.other_scenarios import with_fewer_readings, with_witness
 from syncverify.judge.properties import check
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities

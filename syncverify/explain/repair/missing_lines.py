@@ -11,35 +11,45 @@ Note [Forgotten lines]
 
     Only a state that the subject changes elsewhere is set anew. A line is added to a loop, and
     is put in the place of each line of a short loop.
+
+Note [Values to set back]
+    | left over | lines at the end of `zero_grad()` or `wait()` |
+    |---|---|
+    | `self.count` is 2, was 0 | `self.count = 0` |
+    | `self.handles` holds 1 element, held 0 | `self.handles.clear()` |
+    | `self.count[p0]` is 2, was 0 | a loop over keys, or indices: `self.count[each] = 0` |
+    | `self.buckets[0].ready` holds 1 element | a loop over the buckets: `each.ready.clear()` |
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from syncverify.explain.repair.source_edit import Edit, Source
-from syncverify.explain.repair.structure import WORK
+from syncverify.explain.repair.mutations import WORK
+from syncverify.explain.repair.source_edit import Edit, Source, methods_of
+from syncverify.search.left_over_value import LeftOver
 
 _STARTS: Final = ("bind", "__init__", "reset")
+_ENDS: Final = ("zero_grad", "wait")
 _CHANGING: Final = frozenset({"append", "add", "update", "extend", "insert"})
 _HANDLES: Final = re.compile(r"handle|hook")
 _MOST_LINES: Final = 3  # of a loop that is taken for one thing
+_INDENT: Final = "    "
 
 
 def missing_calls(source: Source) -> Iterator[Edit]:
     """Yield lines that the classes of a file may lack; see Note [Forgotten lines]."""
-    classes = [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]
-    for owner in classes:
-        methods = {n.name: n for n in owner.body if isinstance(n, ast.FunctionDef)}
+    for owner in source.classes:
+        methods = methods_of(owner)
         if "wait" in methods:
             yield from _sent_by_wait(source, methods)
             yield from _set_anew(source, methods)
         for name, method in methods.items():
             if name not in _STARTS:
-                yield from _in_loops(source, method, classes)
+                yield from _in_loops(source, method)
 
 
 def _sent_by_wait(
@@ -49,47 +59,32 @@ def _sent_by_wait(
     wait = methods["wait"]
     for name, method in methods.items():
         is_alone = len(method.args.args) == 1 and not method.args.kwonlyargs
-        if name in {"wait", "bind", "unbind", "zero_grad", "__init__"} or not is_alone:
+        if name in {*_ENDS, "bind", "unbind", "__init__"} or not is_alone:
             continue
         call = f"self.{name}()"
         if WORK.search(ast.unparse(method)) and call not in ast.unparse(wait):
-            yield _in_front(source, wait, call)
-
-
-def _in_front(source: Source, function: ast.FunctionDef, line: str) -> Edit:
-    """Add a line in front of the code of a function, after its docstring."""
-    first, *rest = function.body
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-        if not rest:
-            return Edit.after(source.path, first, line)
-        first = rest[0]
-    if isinstance(first, ast.Pass):
-        return Edit.instead(source.path, first, line)
-    return Edit.before(source.path, first, line)
+            yield Edit.at_start(source.path, wait, call)
 
 
 def _set_anew(source: Source, methods: dict[str, ast.FunctionDef]) -> Iterator[Edit]:
     """Set an attribute as `bind()`, `__init__()` or `reset()` did."""
-    for at in filter(None, map(methods.get, ("zero_grad", "wait"))):
+    for at in filter(None, map(methods.get, _ENDS)):
         for method in filter(None, map(methods.get, _STARTS)):
-            for name, value in _initial(method):
+            for name, value in _initial(source, method):
                 target = f"self.{name}"
-                is_set = f"{target} = " in ast.unparse(at)
-                if _is_changed(source.tree, name) and not is_set:
+                if f"{target} = " not in ast.unparse(at):
                     line = f"{target} = {ast.unparse(value)}"
                     yield Edit.after(source.path, at.body[-1], line)
 
 
-def _in_loops(
-    source: Source, method: ast.FunctionDef, classes: list[ast.ClassDef]
-) -> Iterator[Edit]:
+def _in_loops(source: Source, method: ast.FunctionDef) -> Iterator[Edit]:
     """Add lines to the loops of a method over elements of a kind."""
     for loop in ast.walk(method):
         if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
             variable = loop.target.id
-            lines = [*_lines_for(source, variable, classes)]
+            lines = [*_lines_for(source, variable)]
             if method.name == "zero_grad":
-                lines += _cleared(variable, classes)
+                lines += _cleared(source, variable)
             if _HANDLES.search(variable):
                 lines.append(f"{variable}.remove()")
             for line in lines:
@@ -112,88 +107,77 @@ def _placed(source: Source, loop: ast.For, line: str) -> Iterator[Edit]:
                 yield Edit.instead(source.path, node, line)
 
 
-def _lines_for(
-    source: Source, variable: str, classes: list[ast.ClassDef]
-) -> Iterator[str]:
+def _lines_for(source: Source, variable: str) -> Iterator[str]:
     """Yield lines that give attributes of an element their first values."""
-    for method in _makers(variable, classes):
-        for name, value in _initial(method):
-            if _is_changed(source.tree, name):
-                yield f"{variable}.{name} = {_of_element(value, method, variable)}"
+    for method in _makers(source, variable):
+        for name, value in _initial(source, method):
+            yield f"{variable}.{name} = {_of_element(value, method, variable)}"
 
 
-def _cleared(variable: str, classes: list[ast.ClassDef]) -> Iterator[str]:
+def _cleared(source: Source, variable: str) -> Iterator[str]:
     """Yield lines that fill the buffers of an element with zeros."""
-    for method in _makers(variable, classes):
+    for method in _makers(source, variable):
         for name, value in _assigned(method):
-            if isinstance(value, ast.Call) and ast.unparse(value.func).endswith(
-                ".zeros"
-            ):
-                yield f"{variable}.{name}.zero_()"
+            match value:
+                case ast.Call(func=ast.Attribute(attr="zeros")):
+                    yield f"{variable}.{name}.zero_()"
 
 
-def _makers(variable: str, classes: list[ast.ClassDef]) -> Iterator[ast.FunctionDef]:
+def _makers(source: Source, variable: str) -> Iterator[ast.FunctionDef]:
     """Yield the methods that make an element, by the name of its class."""
-    for owner in classes:
+    for owner in source.classes:
         if owner.name.lower().endswith(variable.lower()):
-            for node in owner.body:
-                if isinstance(node, ast.FunctionDef) and node.name in _STARTS:
-                    yield node
+            methods = methods_of(owner).items()
+            yield from (method for name, method in methods if name in _STARTS)
 
 
 def _assigned(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
     """Yield the attributes of `self` that a method sets, with their values."""
     for node in method.body:
         match node:
-            case ast.Assign(targets=[ast.Attribute(attr=name)], value=value):
-                yield name, value
-            case ast.AnnAssign(
-                target=ast.Attribute(attr=name), value=ast.expr() as value
+            case (
+                ast.Assign(targets=[ast.Attribute(attr=name)], value=value)
+                | ast.AnnAssign(
+                    target=ast.Attribute(attr=name), value=ast.expr() as value
+                )
             ):
                 yield name, value
-            case _:
-                pass
 
 
-def _initial(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
-    return (each for each in _assigned(method) if _is_state(each[1]))
+def _initial(source: Source, method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the attributes that a method sets and other code changes, with their values."""
+    for name, value in _assigned(method):
+        if _is_state(value) and name in map(_changed_name, ast.walk(source.tree)):
+            yield name, value
 
 
 def _of_element(value: ast.expr, method: ast.FunctionDef, variable: str) -> str:
     """Write a first value outside of the method: its arguments are attributes there."""
-    kept = {
-        given.id: name
-        for name, given in _assigned(method)
-        if isinstance(given, ast.Name)
-    }
     text = ast.unparse(value).replace("self.", f"{variable}.")
-    for argument, name in kept.items():
-        text = re.sub(rf"(?<![\w.]){argument}\b", f"{variable}.{name}", text)
+    for name, given in _assigned(method):
+        if isinstance(given, ast.Name):
+            text = re.sub(rf"(?<![\w.]){given.id}\b", f"{variable}.{name}", text)
     return text
 
 
 def _is_state(value: ast.expr) -> bool:
     """Tell whether a value is a number, an empty container, or a counter of each parameter."""
     match value:
-        case ast.Constant(value=int() | None):
-            return True
-        case ast.List(elts=[]) | ast.Dict(keys=[]):
-            return True
-        case ast.Call(func=ast.Name(id="set" | "list" | "dict" | "Counter"), args=[]):
-            return True
-        case ast.Call(func=ast.Name(id="len") | ast.Attribute(attr="fromkeys")):
-            return True
-        case ast.BinOp(left=ast.List(), op=ast.Mult()) | ast.DictComp():
+        case (
+            ast.Constant(value=int() | None)
+            | ast.List(elts=[])
+            | ast.Dict(keys=[])
+            | ast.Call(func=ast.Name(id="set" | "list" | "dict" | "Counter"), args=[])
+            | ast.Call(func=ast.Name(id="len") | ast.Attribute(attr="fromkeys"))
+            | ast.BinOp(left=ast.List(), op=ast.Mult())
+            | ast.DictComp()
+        ):
             return True
     return False
 
 
-def _is_changed(tree: ast.AST, name: str) -> bool:
-    """Tell whether some code adds to an attribute, or to one of its elements."""
-    return any(_changed_name(node) == name for node in ast.walk(tree))
-
-
 def _changed_name(node: ast.AST) -> str | None:
+    """Return the name of an attribute that a node adds to, or to one of its elements."""
     match node:
         case (
             ast.AugAssign(target=place) | ast.Assign(targets=[ast.Subscript() as place])
@@ -206,3 +190,42 @@ def _changed_name(node: ast.AST) -> str | None:
     while isinstance(place, ast.Subscript):
         place = place.value
     return place.attr if isinstance(place, ast.Attribute) else None
+
+
+def set_back(source: Source, left_over: Iterable[LeftOver]) -> Iterator[Edit]:
+    """Yield lines that set all values back; see Note [Values to set back]."""
+    by_pattern = {each.pattern: each for each in left_over}
+    lines = [_set_back(each) for each in by_pattern.values()]
+    if not lines or not all(lines):
+        return
+    together = [line for each in lines for line in each]
+    for owner in source.classes:
+        methods = methods_of(owner)
+        if methods.keys() >= {*_ENDS}:
+            for name in _ENDS:
+                yield Edit.at_end(source.path, methods[name].body, *together)
+
+
+def _set_back(left: LeftOver) -> list[str]:
+    """Return lines that set the values of one pattern back; none where there is no short way."""
+    if left.is_size:
+        value = ".clear()" if left.before.size == 0 else ""
+    else:
+        value = f" = {left.before.word}" if left.before.is_code else ""
+    if not value:
+        return []
+    *_, last = left.parts
+    lines, place = list[str](), "self"
+    for part in left.parts:
+        if not part.is_any:
+            place += part.text
+        elif part is last and not left.is_size:
+            keys = place if part.kind == "key" else f"range(len({place}))"
+            variable = "key" if part.kind == "key" else "index"
+            lines.append(f"{_INDENT * len(lines)}for {variable} in {keys}:")
+            place += f"[{variable}]"
+        else:
+            elements = f"{place}.values()" if part.kind == "key" else place
+            lines.append(f"{_INDENT * len(lines)}for each in {elements}:")
+            place = "each"
+    return [*lines, f"{_INDENT * len(lines)}{place}{value}"]

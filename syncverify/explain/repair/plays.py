@@ -1,0 +1,56 @@
+"""Plays to compare with: of drawn scenarios, and of a violation that may be mended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from syncverify.judge.consequences import consequences_of
+from syncverify.judge.properties import check
+from syncverify.judge.violation import Identity, Violation
+from syncverify.playing.sim import SimBackend
+from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.scenario import Scenario
+from syncverify.search.drawing import Drawing
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import Run
+
+# Causes of runs that take seconds, which are played rarely or never again: a time limit or the
+# death of a process ends the first ones, the bound on turns the others.
+ENDED_FROM_OUTSIDE: Final = frozenset({"never_returns", "process_died"})
+SLOW: Final = ENDED_FROM_OUTSIDE | {"step_bound"}
+MAX_RANKS: Final = 4
+_NUM_DRAWN: Final = 6
+_SEED: Final = 0
+
+
+def drawn_scenarios(capabilities: Capabilities) -> list[Scenario]:
+    """Return a few small scenarios within a contract, always the same."""
+    return Drawing(capabilities, MAX_RANKS, _NUM_DRAWN, _SEED).drawn()
+
+
+def right_scenarios(
+    subject: Subject, backend: SimBackend
+) -> Iterator[tuple[Scenario, Run]]:
+    """Yield the drawn scenarios that hold every property, each with its run."""
+    for scenario in drawn_scenarios(subject.capabilities):
+        run = backend.run(scenario, subject)
+        if run.fault is None and not check(scenario, run, subject.capabilities):
+            yield scenario, run
+
+
+def identities_of(scenario: Scenario, run: Run, subject: Subject) -> set[Identity]:
+    """Return the violations of a run."""
+    found = check(scenario, run, subject.capabilities)
+    return {violation.identity for violation in found}
+
+
+def is_mended(
+    violation: Violation, after: set[Identity] | None, before: Collection[Identity]
+) -> bool:
+    """Tell whether a violation is gone and none is new, of the violations of two plays."""
+    # A violation of another property may stay: the subject may have another defect. But the
+    # property that is mended has to hold, and those that its violation may violate: a change after
+    # which nothing is reduced has no wrong collective either.
+    mended = {violation.property, *consequences_of(violation.property)}
+    return after is not None and after <= {*before} and not mended & dict(after).keys()

@@ -1,0 +1,175 @@
+"""Lines of a subject that ran in the play of a violation, by several questions.
+
+| lines | question |
+|---|---|
+| `acts_of` | which wrote memory or communicated in the step of the violation? |
+| `deciding_lines` | which ran here, and in no scenario that is right? |
+| `lines_of_step` | which ran on one rank in one step, and in bind() and unbind()? |
+
+Note [Lines that decide]
+    Lines of the plain path run in every scenario, and say nothing. A line decides if it ran
+    in the failing scenario and in none of some scenarios that hold every property: a branch
+    of an event, of a dtype, of a second bucket. Often there is none, for a wrong statement of
+    the plain path runs everywhere; then nothing is shown.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any, Final
+
+from typing_extensions import override
+
+from syncverify.explain.repair.plays import SLOW, right_scenarios
+from syncverify.explain.repair.source_edit import source_of
+from syncverify.playing.sim import SimBackend
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.line_probe import PlayedLines, played_lines
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.subjects.subject import Subject
+from syncverify.trace.records import Access, CollectiveLaunch, Moment, TraceRecord
+from syncverify.trace.source_files import is_subject_line
+from syncverify.trace.source_lines import CodeLine, SourceLine, shown_path, with_code
+
+# Numbers of the lines that ran, by file.
+RanLines = Mapping[str, set[int]]
+_Tracer = Callable[[FrameType, str, Any], Any]
+_NUM_SHOWN: Final = 3
+# A difference of many lines is another way through the subject, and no line decides.
+_MAX_DECIDING: Final = 6
+# Names of operators that write to an argument. The writes of a record are its new results as well.
+_IN_PLACE: Final = re.compile(r"\w+\.\w+_(\.|$)")
+
+
+def acts_of(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> tuple[CodeLine, ...]:
+    """Return the lines that wrote or communicated, in the order in which they first ran.
+
+    Returns:
+        Lines with their code, each once; none for violations that name no rank and step, or that
+        name their events already.
+    """
+    evidence = found.violation.evidence
+    rank, step = evidence.rank, evidence.step
+    if rank is None or step is None or evidence.unordered is not None:
+        return ()
+    count = found.scenario.mesh.num_ranks
+    recorders = [RankRecorder(keeps_everything=True) for _ in range(count)]
+    run = backend.run(found.scenario, subject, found.schedule, recorders)
+    lines = [
+        record.source
+        for record in run.ranks[rank].trace
+        if isinstance(record, Access | CollectiveLaunch)
+        and record.moment.step == step
+        and _acts(record)
+    ]
+    return with_code(dict.fromkeys(lines))
+
+
+def _acts(record: TraceRecord) -> bool:
+    is_in_place = isinstance(record, Access) and _IN_PLACE.search(record.operator)
+    return isinstance(record, CollectiveLaunch) or bool(is_in_place)
+
+
+def deciding_lines(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> tuple[CodeLine, ...]:
+    """Return up to three lines with their code; see Note [Lines that decide].
+
+    Returns:
+        The lines. None where no drawn scenario is right, where many lines decide, or where the
+        subject's functions cannot be probed.
+    """
+    if found.violation.cause in SLOW:
+        return ()
+    right = [scenario for scenario, _ in right_scenarios(subject, backend)]
+    if not right:
+        return ()
+    with played_lines(subject.factory) as failing:
+        backend.run(found.scenario, subject, found.schedule)
+    # Right scenarios are played once more: probes cost more than a play, and only these count.
+    with played_lines(subject.factory) as passing:
+        for scenario in right:
+            backend.run(scenario, subject)
+    deciding = [*_only_in(failing, passing)]
+    return with_code(deciding[:_NUM_SHOWN]) if len(deciding) <= _MAX_DECIDING else ()
+
+
+def _only_in(
+    failing: Mapping[str, PlayedLines], passing: Mapping[str, PlayedLines]
+) -> Iterator[SourceLine]:
+    """Yield the statements that ran in the first scenario alone, in the order of files."""
+    for path, lines in sorted(failing.items()):
+        known = passing[path].played if path in passing else frozenset[int]()
+        source = source_of(path)
+        for number in sorted(lines.played - known):
+            inside = [
+                each.name
+                for each in (source.functions if source else ())
+                if each.lineno < number <= (each.end_lineno or 0)
+            ]
+            if inside:
+                yield SourceLine(shown_path(path), number, inside[-1])
+
+
+def lines_of_step(
+    found: FoundViolation,
+    subject: Subject,
+    backend: SimBackend,
+    *,
+    rank: int,
+    step: int,
+) -> RanLines:
+    """Play a violation again; return the lines that ran on a rank in bind(), unbind() and a step."""
+    watched = _LineRecorder(step)
+    recorders = [
+        watched if each == rank else RankRecorder(records_accesses=False)
+        for each in range(found.scenario.mesh.num_ranks)
+    ]
+    backend.run(found.scenario, subject, found.schedule, recorders)
+    return watched.ran
+
+
+class _LineRecorder(RankRecorder):
+    """Traces the lines of the subject on its rank's thread, in bind(), unbind() and one step."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(records_accesses=False)
+        self.ran: dict[str, set[int]] = {}
+        self._step = step
+        self._tracer_before: Any = None
+        self._is_tracing = False
+
+    @override
+    def enter(self, moment: Moment) -> None:
+        super().enter(moment)
+        is_watched = moment.phase in {"bind", "unbind"} or moment.step == self._step
+        if is_watched != self._is_tracing:
+            self._trace(is_on=is_watched)
+
+    @override
+    def finish(self) -> None:
+        super().finish()
+        if self._is_tracing:
+            self._trace(is_on=False)
+
+    def _trace(self, *, is_on: bool) -> None:
+        """Trace calls from now on, or leave the thread to its tracer of before."""
+        self._is_tracing = is_on
+        if is_on:
+            self._tracer_before = sys.gettrace()
+        sys.settrace(self._called if is_on else self._tracer_before)
+
+    def _called(self, frame: FrameType, event: str, argument: object) -> _Tracer | None:
+        del event, argument
+        return self._ran if is_subject_line(frame.f_code.co_filename) else None
+
+    def _ran(self, frame: FrameType, event: str, argument: object) -> _Tracer:
+        del argument
+        if event == "line":
+            self.ran.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
+        return self._ran

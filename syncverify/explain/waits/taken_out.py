@@ -1,0 +1,319 @@
+"""Take one synchronization point out: of the traces of scenarios, and of their plays.
+
+A play without a call may end its process, as any wrong program may. So another process plays each
+part (`processes/calls.py`), and the end of that process is an answer.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from syncverify.errors import EnvironmentNotSupportedError, InternalError
+from syncverify.explain.waits.answers import HarmWithout, WhyUndecided
+from syncverify.explain.waits.exposed_time import Link, microseconds
+from syncverify.explain.witness.witness_search import find_witness
+from syncverify.judge.evidence import WrongGradient
+from syncverify.judge.ordering.kept_references import KIND as REFERENCE
+from syncverify.judge.ordering.kept_references import dropped_at_once, kept_references
+from syncverify.judge.ordering.removed_points import points_of, without
+from syncverify.judge.properties import judge_run
+from syncverify.judge.properties.lifecycle import fault_identity
+from syncverify.judge.violation import Violation
+from syncverify.playing.packed_subject import unpack_subject
+from syncverify.playing.sim import SimBackend
+from syncverify.processes.owner_link import Lost
+from syncverify.scenario.replay_token import renamed
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import (
+    DEFAULT_SCHEDULE,
+    RANDOM,
+    ScheduleChoice,
+    ScheduleCoverage,
+)
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Judge
+from syncverify.search.witness import Witness
+from syncverify.sim.device.ignored_calls import ignoring
+from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.subjects.subject import Subject
+from syncverify.trace.run import Fault, Run
+from syncverify.trace.source_files import naming_torch
+from syncverify.trace.sync_points import SyncPoint
+
+_Elements = Iterable[float] | None
+# Scenarios that may show the wrong number of a needed point.
+_MOST_SHOWN: Final = 3
+# Of one scenario without a call: as many classes as that at most.
+_SCHEDULES: Final = ScheduleChoice("all", 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Scenarios that one call plays."""
+
+    number: int  # place among all parts, or among those of a point, from 0
+    subject: bytes
+    scenarios: tuple[Scenario, ...]
+    names_torch: bool
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedPart(Part):
+    """Scenarios whose traces one call judges."""
+
+    link: Link
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedPart(Part):
+    """Scenarios that one call plays without a point."""
+
+    point: SyncPoint
+    # Violations of traces without the point, to show a wrong number of some scenario. With such
+    # violations no other scenario is played.
+    breaking: tuple[FoundViolation, ...]
+
+
+@dataclass(slots=True)
+class PointOfTraces:
+    """Findings of traces about one point."""
+
+    scenarios: list[Scenario] = field(default_factory=list)  # that reach it
+    # Violations of traces without it, of the first few scenarios that have some.
+    breaking: list[FoundViolation] = field(default_factory=list)
+    # Most microseconds by which steps of a scenario end sooner without it, a step.
+    exposed: float = 0.0
+
+
+@dataclass(slots=True)
+class TracesWithout:
+    """Findings of the traces of scenarios about all points, in the order in which they were met."""
+
+    points: dict[SyncPoint, PointOfTraces] = field(default_factory=dict)
+    # A violation of each scenario that breaks with all points, and says nothing of any.
+    wrong: list[FoundViolation] = field(default_factory=list)
+    num_refused: int = 0  # scenarios that the subject refused, as its contract allows
+    # Why the simulated machine refused each of some scenarios.
+    not_simulated: list[str] = field(default_factory=list)
+    num_played: int = 0  # scenarios that were played before the time limit
+
+    def add(self, other: TracesWithout) -> None:
+        """Add the findings of the scenarios after these."""
+        for point, more in other.points.items():
+            known = self.points.setdefault(point, PointOfTraces())
+            known.scenarios += more.scenarios
+            known.breaking = [*known.breaking, *more.breaking][:_MOST_SHOWN]
+            known.exposed = max(known.exposed, more.exposed)
+        self.wrong += other.wrong
+        self.num_refused += other.num_refused
+        self.not_simulated += other.not_simulated
+        self.num_played += other.num_played
+
+
+def take_out_of_traces(part: TracedPart) -> TracesWithout:
+    """Play each scenario once, with all points, and judge its traces without each."""
+    subject, backend = unpack_subject(part.subject), SimBackend()
+    found = TracesWithout()
+    with naming_torch(is_on=part.names_torch):
+        for scenario in part.scenarios:
+            if time.monotonic() > part.deadline:
+                break
+            found.num_played += 1
+            count = scenario.mesh.num_ranks
+            recorders = [RankRecorder(keeps_everything=True) for _ in range(count)]
+            try:
+                run = backend.run(scenario, subject, recorders=recorders)
+            except EnvironmentNotSupportedError as error:
+                found.not_simulated.append(str(error))
+                continue
+            wrong = _violations(scenario, run, subject)
+            found.wrong += wrong
+            if not wrong:
+                found.num_refused += run.fault is not None
+                _take_out(scenario, run, subject, part.link, found.points)
+    return found
+
+
+def _take_out(
+    scenario: Scenario,
+    run: Run,
+    subject: Subject,
+    link: Link,
+    points: dict[SyncPoint, PointOfTraces],
+) -> None:
+    traces = [rank.trace for rank in run.ranks]
+    whole = microseconds(traces, link)
+    for point in (*points_of(traces), *kept_references(traces)):
+        known = points.setdefault(point, PointOfTraces())
+        known.scenarios.append(scenario)
+        if len(known.breaking) >= _MOST_SHOWN:
+            continue
+        take_out = dropped_at_once if point.kind == REFERENCE else without
+        rest = take_out(traces, point)
+        saved = (whole - microseconds(rest, link)) / scenario.num_steps
+        known.exposed = max(known.exposed, saved)
+        ranks = zip(run.ranks, rest, strict=True)
+        less = tuple(replace(rank, trace=[*trace]) for rank, trace in ranks)
+        known.breaking += _violations(scenario, replace(run, ranks=less), subject)
+
+
+def _violations(scenario: Scenario, run: Run, subject: Subject) -> list[FoundViolation]:
+    """Return the first violation of a run, if there is one."""
+    found = judge_run(scenario, run, subject.capabilities).violations
+    return [FoundViolation(each, scenario) for each in found[:1]]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaysWithout:
+    """Findings of plays without a point."""
+
+    harm: HarmWithout | None = None  # None if nothing breaks
+    # Why it is not known that nothing breaks; "" if it is known, or something breaks.
+    reason: WhyUndecided = ""
+    token: str = ""  # scenario in which the process was lost; "" if it was not
+    # A violation of each scenario that breaks with the point as well, and says nothing.
+    wrong: tuple[FoundViolation, ...] = ()
+
+
+def play_without(part: PlayedPart) -> PlaysWithout:
+    """Play the scenarios of a part until one breaks, or show the harm that traces have."""
+    subject, backend = unpack_subject(part.subject), SimBackend()
+    with naming_torch(is_on=part.names_torch):
+        if part.breaking:
+            return PlaysWithout(_harm_of_traces(part, subject, backend))
+        return _played(part, subject, backend)
+
+
+def of_lost_process(part: PlayedPart, token: str, end: Lost) -> PlaysWithout:
+    """Return the answer of a part that lost its process in the scenario of a token.
+
+    Raises:
+        InternalError: No scenario had started.
+    """
+    ended = f"the process that plays the ranks {end.how}"
+    if not token:
+        raise InternalError(f"{ended} before its first scenario")
+    if part.breaking:
+        return PlaysWithout(harm_of_model(part.breaking, ended))
+    if end.signal == signal.SIGKILL:  # by the system, for memory, or by anybody
+        return PlaysWithout(reason="process lost")
+    name, cause = fault_identity(Fault(end.cause, (), end.how))
+    renamed_token = renamed(token, name, cause)
+    harm = HarmWithout(name, cause, renamed_token, is_of_model=False, outcome=ended)
+    return PlaysWithout(harm, token=token)
+
+
+def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWithout:
+    judge = Judge(subject, backend, _SCHEDULES, 0)
+    judge.listener = schedules = _UnplayedSchedules()
+    wrong = list[FoundViolation]()
+    for scenario in part.scenarios:
+        if time.monotonic() > part.deadline:
+            return PlaysWithout(reason="time limit", wrong=tuple(wrong))
+        try:
+            with ignoring(part.point):
+                judged = judge.judge_scenario(scenario, lambda _: DEFAULT_SCHEDULE)
+        except EnvironmentNotSupportedError:
+            return PlaysWithout(reason="not simulated", wrong=tuple(wrong))
+        for found in [*judged.violations.values()][:1]:
+            if not _is_there_with_call(found, subject, backend):
+                harm = _harm(found, *_shown(found.violation), is_of_model=False)
+                return PlaysWithout(harm, wrong=tuple(wrong))
+            wrong.append(found)
+    reason: WhyUndecided = "schedules" if schedules.is_incomplete else ""
+    return PlaysWithout(reason=reason, wrong=tuple(wrong))
+
+
+def _is_there_with_call(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> bool:
+    """Tell whether the subject breaks in the same way with all of its calls."""
+    shown = _play_of(found, subject, backend)
+    return found.violation.identity in {each.violation.identity for each in shown}
+
+
+def _play_of(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> list[FoundViolation]:
+    """Play the scenario of a violation; return all violations."""
+    judge = Judge(subject, backend, ScheduleChoice("default"), 0)
+    return [*judge.judge_schedule(found.scenario, found.schedule).violations.values()]
+
+
+def _harm_of_traces(
+    part: PlayedPart, subject: Subject, backend: SimBackend
+) -> HarmWithout:
+    """Play scenarios without the call of a needed point, for a wrong number."""
+    for found in part.breaking:
+        with ignoring(part.point), suppress(EnvironmentNotSupportedError):
+            for numbers in _wrong_numbers(found, subject, backend):
+                return _harm(found, *numbers, is_of_model=True)
+    return harm_of_model(part.breaking)
+
+
+def _wrong_numbers(
+    found: FoundViolation, subject: Subject, backend: SimBackend
+) -> Iterator[tuple[str, _Elements, _Elements]]:
+    """Yield the wrong gradients of a play, and of other legal orders of its streams."""
+    shown = _play_of(found, subject, backend)
+    for each in shown:
+        if isinstance(each.violation.evidence, WrongGradient):
+            yield _shown(each.violation)
+    for each in shown:
+        witness = find_witness(each, subject, backend)
+        if isinstance(witness, Witness):
+            yield witness.outcome, witness.expected, witness.observed
+
+
+@dataclass(slots=True)
+class _UnplayedSchedules:
+    """A listener that notes whether some scenario has schedules that were not played."""
+
+    is_incomplete: bool = False
+
+    def run_judged(self, scenario: Scenario, run: Run) -> None:
+        """Ignore a run."""
+
+    def scenario_refused(self, digest: bytes) -> None:
+        """Ignore a refusal that the contract allows."""
+
+    def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
+        """Note the part of a scenario's schedules that was played."""
+        self.is_incomplete = self.is_incomplete or coverage.extent == RANDOM
+
+
+def _shown(violation: Violation) -> tuple[str, _Elements, _Elements]:
+    """Return a violation in words, with the elements of a wrong gradient."""
+    match violation.evidence:
+        case WrongGradient(expected=expected, observed=observed):
+            return violation.summary, expected, observed
+    return violation.summary, None, None
+
+
+def harm_of_model(breaking: Sequence[FoundViolation], outcome: str = "") -> HarmWithout:
+    """Return the harm that traces without a point show."""
+    return _harm(breaking[0], outcome, None, None, is_of_model=True)
+
+
+def _harm(
+    found: FoundViolation,
+    outcome: str,
+    expected: _Elements,
+    observed: _Elements,
+    *,
+    is_of_model: bool,
+) -> HarmWithout:
+    return HarmWithout(
+        *found.violation.identity,
+        found.token,
+        is_of_model=is_of_model,
+        outcome=outcome,
+        expected=None if expected is None else tuple(expected),
+        observed=None if observed is None else tuple(observed),
+    )
