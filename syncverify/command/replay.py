@@ -23,10 +23,9 @@ from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.schedule import decisions_of
-from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import ScheduledBackend
-from syncverify.search.replayed import replayed
+from syncverify.search.replayed import observing, replayed
 from syncverify.subjects.subject import Subject, resolve
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from syncverify.judge.ordering.races import EarlyFree
 from syncverify.judge.properties.ordering_words import first_and_second
 from syncverify.plain_text import counted
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.found_violation import NoWitness, Witness
 
 _ABOUT_NAN = (
     "nan: memory that is not written yet or has another owner, and values computed "

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -38,11 +38,9 @@ _LARGE: Final = frozenset(str(each) for each in FEATURES if each.topic == "size"
 
 @dataclass(frozen=True, slots=True)
 class FeatureScenarios:
-    """Scenarios of one feature, for one contract.
+    """Scenarios of one feature, for a contract of plain steps and this feature.
 
-    Attributes:
-        feature: The feature.
-        capabilities: The contract of plain steps and this feature, which may be refused.
+    The feature may be refused.
     """
 
     feature: Feature
@@ -55,11 +53,9 @@ class FeatureScenarios:
         return self.feature in features_of(scenario)
 
     def smallest_first(self, num_scenarios: int) -> list[Scenario]:
-        """Draw scenarios with the feature, the smallest first.
+        """Return up to a number of scenarios with the feature, the smallest first.
 
-        Returns:
-            Up to `num_scenarios` scenarios. Those in which the feature can show an effect
-            come first.
+        Those in which the feature can show an effect come first.
         """
         return [*_smallest_first(self, num_scenarios)]
 
@@ -90,7 +86,7 @@ class FeatureScenarios:
             self.capabilities.plain(), self.max_ranks, self.random_seed
         )
         for scenario in chance.sample(plain, len(plain)):
-            take(_with_word(scenario, *self.feature, chance))
+            take(_with_word_by_chance(scenario, *self.feature, chance))
 
     def _is_telling(self, scenario: Scenario) -> bool:
         """Tell whether the feature concerns reduced parameters, and steps show an event."""
@@ -167,29 +163,39 @@ def _plain_scenarios(
     return tuple(dict.fromkeys(drawing.drawn()))
 
 
-def _with_word(
+def _with_word_by_chance(
     scenario: Scenario, topic: str, word: str, chance: random.Random
 ) -> Scenario:
     """Put a word into a plain scenario: once, or for some of the parameters or steps."""
+    count = len(words_at(scenario, topic))
+    places = [0]
+    if topic == "event" or TABLE[topic].part != "scenario":
+        places = chance.sample(range(count), chance.randint(1, count))
+    return with_word(scenario, topic, word, places)
+
+
+def words_at(scenario: Scenario, topic: str) -> Sequence[str]:
+    """Return the words of a topic: of each step, of each parameter, or of the scenario."""
     if topic == "event":
-        chosen = _some(scenario.num_steps, chance)
-        steps = range(scenario.num_steps)
-        return replace(
-            scenario, events=tuple(word if n in chosen else PLAIN for n in steps)
-        )
+        return scenario.events or (PLAIN,) * scenario.num_steps
+    if TABLE[topic].part == "scenario":
+        return [getattr(scenario, topic)]
+    return [getattr(spec, topic) for spec in scenario.parameters]
+
+
+def with_word(
+    scenario: Scenario, topic: str, word: str, places: Collection[int]
+) -> Scenario:
+    """Return the scenario with a word at some places of `words_at`."""
     changed: dict[str, Any] = {topic: word}
+    if topic == "event":
+        words = enumerate(words_at(scenario, topic))
+        events = tuple(word if n in places else known for n, known in words)
+        return replace(scenario, events=events)
     if TABLE[topic].part == "scenario":
         return replace(scenario, **changed)
-    chosen = _some(len(scenario.parameters), chance)
-    return replace(
-        scenario,
-        parameters=tuple(
-            replace(spec, **changed) if n in chosen else spec
-            for n, spec in enumerate(scenario.parameters)
-        ),
+    parameters = (
+        replace(spec, **changed) if n in places else spec
+        for n, spec in enumerate(scenario.parameters)
     )
-
-
-def _some(count: int, chance: random.Random) -> list[int]:
-    """Choose at least one index of `count`."""
-    return chance.sample(range(count), chance.randint(1, count))
+    return replace(scenario, parameters=tuple(parameters))

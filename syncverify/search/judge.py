@@ -10,10 +10,12 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 from typing_extensions import override
 
 from syncverify.judge.properties import judge_run
+from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Identity as Identity
 from syncverify.playing.program.modules.layers import require_same_gradients
 from syncverify.scenario.features import refuses_plain_steps
+from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import (
     DEFAULT_SCHEDULE,
@@ -77,8 +79,8 @@ class MortalBackend(Protocol):
         """Tell whether no more scenario can be played."""
 
 
-class RunListener(Protocol):
-    """Receives runs and schedules of a judge, for statistics."""
+class RunListener:
+    """Receives runs and schedules of a judge; a class that inherits ignores the others."""
 
     def run_judged(self, scenario: Scenario, run: Run) -> None:
         """Receive one run, after its properties were checked."""
@@ -92,24 +94,18 @@ class RunListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """One run and its violations.
-
-    Attributes:
-        violations: Violations by identity.
-        decisions: Decisions about timing in that run.
-        num_turns: Number of turns of the run, all ranks together.
-        branches: Whether another schedule may have another result.
-        error: Identity that the fault of the run has where no feature may be refused; None
-            for a run that came to its end.
-        ended_in: Step of the fault; None for a run that came to its end.
-    """
+    """One run and its violations."""
 
     violations: dict[Identity, FoundViolation]
     decisions: tuple[Decision, ...] = ()
+    # Number of turns of the run, all ranks together.
     num_turns: int = 0
+    # Whether another schedule may have another result.
     branches: bool = False
     applied: tuple[str, ...] = ()
     launches_per_step: int = 0
+    # Identity that the fault of the run has where no feature may be refused, and its step;
+    # None for a run that came to its end.
     error: Identity | None = None
     ended_in: int | None = None
 
@@ -120,14 +116,10 @@ class JudgedRun:
 
 
 class _ExploredSchedules(NamedTuple):
-    """The run to show of all schedules that were played.
-
-    Attributes:
-        judged: The first run that fails, or else the default one.
-        coverage: What was played; None if a run that fails ended it early.
-    """
+    """The first run that fails of all schedules that were played, or else the default one."""
 
     judged: JudgedRun
+    # What was played; None if a run that fails ended it early.
     coverage: ScheduleCoverage | None
 
 
@@ -135,13 +127,7 @@ class _ExploredSchedules(NamedTuple):
 class Judge:
     """Plays and judges: each scenario with each schedule once.
 
-    Attributes:
-        backend: Backend that plays the scenarios.
-        choice: Schedules to play.
-        random_seed: Seed of random priorities.
-        budget: Limits on the runs.
-        listener: Receives each run and each scenario's schedules; None for no statistics.
-        num_runs: Number of runs made.
+    `choice` says which schedules are played, `random_seed` is the seed of random priorities.
     """
 
     subject: Subject
@@ -149,7 +135,7 @@ class Judge:
     choice: ScheduleChoice
     random_seed: int
     budget: Budget = field(default_factory=Budget)
-    listener: RunListener | None = None
+    listener: RunListener = field(default_factory=RunListener)
     num_runs: int = 0
     # Hypothesis asks for the same scenario again while it shrinks, and the pass that shrinks
     # repeats the sequence of the pass that explores.
@@ -181,7 +167,7 @@ class Judge:
         coverage: ScheduleCoverage | None = ScheduleCoverage(extent)
         if first.branches and not first.violations and self.choice.mode != "default":
             judged, coverage = self._of_other_schedules(scenario, first, draw)
-        if self.listener is not None and coverage is not None:
+        if coverage is not None:
             self.listener.schedules_played(scenario.digest(), coverage)
         return judged
 
@@ -208,6 +194,28 @@ class Judge:
                 run = self._play(scenario, decisions)
             self._judged_runs[key] = self._judged(scenario, decisions, run, again)
         return self._judged_runs[key]
+
+    def shown_in(
+        self, scenario: Scenario, found: FoundViolation
+    ) -> FoundViolation | None:
+        """Return a violation as another scenario shows it with the same schedule, or None.
+
+        Raises:
+            OutOfBudgetError: The judge may make no more runs.
+        """
+        judged = self.judge_schedule(scenario, found.schedule)
+        return judged.violations.get(found.violation.identity)
+
+    def judge_reproducer(self, reproducer: Reproducer) -> JudgedRun:
+        """Return a run like that of the search: played twice for a violation that two runs show.
+
+        Raises:
+            OutOfBudgetError: The judge may make no more runs.
+        """
+        twice = reproducer.property == subject_is_deterministic.__name__
+        return self.judge_schedule(
+            reproducer.scenario, reproducer.schedule, twice=twice
+        )
 
     def _of_other_schedules(
         self, scenario: Scenario, first: JudgedRun, draw: Draw
@@ -248,11 +256,10 @@ class Judge:
         if verdict.violations:
             # A layer that is another function now would make the subject guilty.
             require_same_gradients(scenario.module)
-        if self.listener is not None:
-            self.listener.run_judged(scenario, run)
-            is_refused = fault is not None and not verdict.violations
-            if is_refused and refuses_plain_steps(scenario, own):
-                self.listener.scenario_refused(scenario.digest())
+        self.listener.run_judged(scenario, run)
+        is_refused = fault is not None and not verdict.violations
+        if is_refused and refuses_plain_steps(scenario, own):
+            self.listener.scenario_refused(scenario.digest())
         taken = tuple(decisions.taken)
         return JudgedRun(
             violations={

@@ -33,12 +33,7 @@ _WRAPPERS: Final = (FunctionType, type(functools.cache(len)))
 
 @dataclass(frozen=True, slots=True)
 class PlayedLines:
-    """Lines in functions of one file.
-
-    Attributes:
-        all: Numbers of all lines that can run.
-        played: Numbers of the lines that ran in a scenario.
-    """
+    """Numbers of the lines in functions of one file: all that can run, and those that ran."""
 
     all: frozenset[int]
     played: frozenset[int]
@@ -131,9 +126,6 @@ def modules_of(factory: Callable[..., object]) -> list[ModuleType]:
     The packages of what the module of the factory imports count as well, so that a class
     that wraps a synchronizer brings the synchronizer. Installed packages do not, nor do
     other tests: pytest loads them all, hundreds of files maybe, and no subject plays them.
-
-    Returns:
-        The modules.
     """
     own = sys.modules.get(getattr(factory, "__module__", None) or "")
     bases = inspect.getmro(factory) if inspect.isclass(factory) else ()

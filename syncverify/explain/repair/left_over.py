@@ -25,8 +25,7 @@ from syncverify.judge.consequences import consequences_of
 from syncverify.judge.properties import check
 from syncverify.playing.sim import SimBackend
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import NOT_SET, Spot, state_of
+from syncverify.search.plain_state import NOT_SET, LeftOver, Spot, state_of
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject, same_signature
 from syncverify.subjects.subject_api import Synchronizer

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from syncverify.explain.repair.source_edit import Edit, Source
-from syncverify.search.left_over_value import LeftOver
+from syncverify.search.plain_state import LeftOver
 
 _METHODS: Final = ("zero_grad", "wait")
 _INDENT: Final = "    "

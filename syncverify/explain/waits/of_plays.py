@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from typing_extensions import override
+
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
 from syncverify.explain.waits.answers import HarmWithout, WhyUndecided
 from syncverify.explain.witness.witness_search import find_witness
@@ -28,12 +30,11 @@ from syncverify.scenario.schedule import (
     ScheduleChoice,
     ScheduleCoverage,
 )
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Judge
-from syncverify.search.witness import Witness
+from syncverify.search.found_violation import FoundViolation, Witness
+from syncverify.search.judge import Judge, RunListener
 from syncverify.sim.device.ignored_calls import ignoring
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import Fault, Run
+from syncverify.trace.run import Fault
 from syncverify.trace.source_files import naming_torch
 from syncverify.trace.sync_points import SyncPoint
 
@@ -188,17 +189,12 @@ def _wrong_number(
 
 
 @dataclass(slots=True)
-class _UnplayedSchedules:
-    """A listener that notes whether some scenario has schedules that were not played."""
+class _UnplayedSchedules(RunListener):
+    """Notes whether some scenario has schedules that were not played."""
 
     is_incomplete: bool = False
 
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
-        """Ignore a run."""
-
-    def scenario_refused(self, digest: bytes) -> None:
-        """Ignore a refusal that the contract allows."""
-
+    @override
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Note the part of a scenario's schedules that was played."""
         self.is_incomplete = self.is_incomplete or coverage.extent == RANDOM

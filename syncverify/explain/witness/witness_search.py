@@ -29,7 +29,7 @@ from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.found_violation import NoWitness, Witness
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
 

@@ -11,7 +11,7 @@ from syncverify.judge.properties.accumulation import (
 )
 from syncverify.report.html.engine_graph import DrawnGraph, GraphPoint
 from syncverify.report.html.moment import launches_of_events
-from syncverify.search.replayed import Replayed, race_of
+from syncverify.search.replayed import Replayed
 from syncverify.trace.engine_log import EnginePass, EngineStep
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.timeline.engine import owners
@@ -37,7 +37,7 @@ def mark_guilty(graph: DrawnGraph, replayed: Replayed, rank: int) -> None:
     A race is an edge between its two records; a reduction that came too early, an edge to each
     accumulation after it. Any other violation marks the nodes of its parameters.
     """
-    race = race_of(replayed)
+    race = replayed.race
     if race is not None and race[0][0] == rank:
         ends = [graph.end_of(index) for _, index in race]
         _add(graph, ends[0], ends[1], "nothing orders these")
@@ -56,7 +56,7 @@ def mark_guilty(graph: DrawnGraph, replayed: Replayed, rank: int) -> None:
 
 def _named(replayed: Replayed, rank: int) -> Iterator[int]:
     """Yield positions in the trace of a rank that a violation names."""
-    race = race_of(replayed)
+    race = replayed.race
     if race is not None:
         yield from (index for of, index in reversed(race) if of == rank)
     yield from _launches(replayed, rank)

@@ -20,7 +20,7 @@ from syncverify.report.witness import witness_lines
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.replayed import Replayed, race_of
+from syncverify.search.replayed import Replayed
 
 
 def page_model(
@@ -98,7 +98,7 @@ def _graph(entry: FoundViolation, replay: Replayed) -> dict[str, Any] | None:
 
     It is the graph that the engine ran, where the run has a log of that.
     """
-    race = race_of(replay)
+    race = replay.race
     rank = race[0][0] if race else next(iter(entry.violation.ranks), None)
     rank = _within(rank, entry.scenario.mesh.num_ranks) or 0
     named = micro_batch_of(replay, rank) or _micro_batch(entry)

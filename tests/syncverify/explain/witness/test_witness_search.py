@@ -18,7 +18,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.found_violation import NoWitness, Witness
 from syncverify.subjects.subject import Subject
 
 SPEC = ParameterSpec("p0", (2,), ("R",))
