@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
-
-from typing_extensions import override
+from typing import NamedTuple, Protocol
 
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Identity as Identity
 from syncverify.playing.program.modules.layers import require_same_gradients
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.features import refuses_plain_steps
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
@@ -50,33 +49,6 @@ class Backend(Protocol):
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario."""
-
-
-@runtime_checkable
-class ScheduledBackend(Backend, Protocol):
-    """A backend whose timing follows a schedule."""
-
-    @property
-    def follows_schedules(self) -> Literal[True]:
-        """Tell whether it does."""
-
-    @override
-    def run(
-        self,
-        scenario: Scenario,
-        subject: Subject,
-        schedule: Schedule | Decisions = DEFAULT_SCHEDULE,
-    ) -> Run:
-        """Play a scenario with a schedule, or with decisions about timing."""
-
-
-@runtime_checkable
-class MortalBackend(Protocol):
-    """A backend that may lose its ranks for good."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Tell whether no more scenario can be played."""
 
 
 class RunListener:
@@ -161,7 +133,7 @@ class Judge:
             OutOfBudgetError: The judge may make no more runs.
         """
         first = self.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=twice)
-        if not isinstance(self.backend, ScheduledBackend):
+        if not isinstance(self.backend, SimBackend):
             return first
         judged, extent = first, FIRST if first.branches else SAME
         coverage: ScheduleCoverage | None = ScheduleCoverage(extent)
@@ -179,7 +151,7 @@ class Judge:
         With `twice`, the schedule is played twice, and both runs are compared. Backends
         without schedules ignore `twice`: there two runs may differ, as timing differs.
         """
-        twice = twice and isinstance(self.backend, ScheduledBackend)
+        twice = twice and isinstance(self.backend, SimBackend)
         key = (scenario.digest(), schedule, twice)
         if key not in self._judged_runs:
             again, decisions = None, Decisions(SchedulePolicy(schedule))
@@ -281,11 +253,11 @@ class Judge:
 
     def _play(self, scenario: Scenario, decisions: Decisions) -> Run:
         # After a hang on GPUs each scenario would hang. Blame for that is the first one's.
-        if isinstance(self.backend, MortalBackend) and self.backend.is_lost:
+        if getattr(self.backend, "is_lost", False):
             raise OutOfBudgetError
         self.budget.take_run()
         self.num_runs += 1
-        if isinstance(self.backend, ScheduledBackend):
+        if isinstance(self.backend, SimBackend):
             return self.backend.run(scenario, self.subject, decisions)
         return self.backend.run(scenario, self.subject)
 

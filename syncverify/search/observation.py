@@ -142,19 +142,13 @@ def _observing(
 
 @dataclass(slots=True)
 class _FeatureObservation:
-    """The observation of one feature.
-
-    Attributes:
-        scenarios: Scenarios with the feature.
-        plan: Bounds of the observation.
-        is_out_of_time: Whether the time limit was reached.
-        refusal: Reason that the scenarios were refused; "" if they were not.
-    """
+    """The observation of one feature."""
 
     scenarios: FeatureScenarios
     judge: Judge
     plan: ObservationPlan
     is_out_of_time: bool = False
+    # Reason why scenarios were refused; "" if none was.
     refusal: str = ""
 
     def identities(self, num_scenarios: int) -> set[Identity]:

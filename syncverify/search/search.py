@@ -54,14 +54,8 @@ def search(
 ) -> SearchResult:
     """Return the coverage, the statistics, and the shrunk violations of a subject.
 
-    Args:
-        subject: The synchronizer.
-        backend: Backend that plays the scenarios.
-        settings: Settings of the search.
-        progress: Receives each scenario and each run for shrinking.
-        known: Identities of violations that an earlier run has shrunk.
-        crew: Plays the search in shards; None for a search without.
-        campaign: The shards that earlier calls have played; None keeps nothing.
+    An earlier run has shrunk the violations `known`. A crew plays the search in shards, of which
+    `campaign` keeps those that were played.
     """
     started = time.monotonic()
     drawing, judge = _search_of(subject, backend, settings)
@@ -96,10 +90,9 @@ def search(
 
 
 def _of_chance(judge: Judge, violations: list[FoundViolation]) -> list[FoundViolation]:
-    """Play each violation a second time, until one shows that the subject depends on chance.
+    """Return a violation that shows chance: two plays of the scenario of another one differ.
 
-    Returns:
-        That violation alone; none where both plays of each are alike.
+    It is alone in the list, which is empty where both plays of each are alike.
     """
     for entry in violations:
         if is_hang(entry.violation.cause, judge.backend.name):

@@ -132,8 +132,6 @@ class Fails(SimBackend):
     def __init__(self, error: type[Exception]) -> None:
         self.error = error
 
-    follows_schedules = True
-
     def run(self, *_arguments: object) -> Run:
         raise self.error("no such luck")
 
