@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -31,6 +32,12 @@ _SUPPRESSED_CHECKS = (HealthCheck.too_slow,)
 _EXAMPLES_PER_TREE = 1000
 # More seeds than a user gives: the parts of a sequence have seeds of their own.
 _SEEDS = 2**64
+
+
+def named_seed(random_seed: int, name: object, num_bytes: int = 4) -> int:
+    """Return a seed of its own for a part of a search, which has a name."""
+    digest = hashlib.sha256(f"{random_seed}: {name}".encode()).digest()
+    return int.from_bytes(digest[:num_bytes])
 
 
 class ReproducedError(Exception):

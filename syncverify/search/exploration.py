@@ -82,6 +82,7 @@ class Exploration:
         self._settings = settings
         self._progress = progress
         self._num_reserved = num_reserved
+        self._largest = self._num_ordered = 0
 
     def play(self, scenarios: Drawing | Listed) -> dict[bytes, int]:
         """Play the scenarios of a sequence, some of them twice, until the budget ends.
@@ -90,8 +91,7 @@ class Exploration:
             The number of decisions of each schedule that was drawn, by the digest of the
             scenario.
         """
-        judge, second_plays = self._judge, _SecondPlays()
-        draws = dict[bytes, int]()
+        judge, draws = self._judge, dict[bytes, int]()
 
         def explore_one(scenario: Scenario, draw: Draw) -> None:
             def noted(count: int) -> Schedule:
@@ -100,9 +100,8 @@ class Exploration:
 
             try:
                 judged = judge.judge_scenario(scenario, noted)
-                size = judged.launches_per_step, scenario.mesh.num_ranks
                 # Violations are played twice after the search.
-                if not judged.violations and second_plays.includes(*size):
+                if not judged.violations and self._is_played_twice(scenario, judged):
                     judged = judge.judge_schedule(
                         scenario, DEFAULT_SCHEDULE, twice=True
                     )
@@ -131,6 +130,16 @@ class Exploration:
         if self.coverage.num_scenarios >= wanted:
             raise EndedError
 
+    def _is_played_twice(self, scenario: Scenario, judged: JudgedRun) -> bool:
+        """Tell whether a run is the largest so far, or one of the first few with an order."""
+        launches = judged.launches_per_step
+        size = launches * scenario.mesh.num_ranks
+        is_largest = size > self._largest
+        has_order = launches > 1 and self._num_ordered < _MIN_PLAYS
+        self._largest = max(self._largest, size)
+        self._num_ordered += has_order
+        return is_largest or has_order
+
     def _play_missing(self) -> None:
         """Play scenarios with values that no scenario had."""
         missing = scenarios_of_missing_values(self.coverage, self._settings.random_seed)
@@ -142,19 +151,3 @@ class Exploration:
             except OutOfBudgetError:
                 raise EndedError from None
             self._take(scenario, judged)
-
-
-class _SecondPlays:
-    """Chooses runs to play twice: the largest so far, and the first few with an order."""
-
-    def __init__(self) -> None:
-        self._largest = 0
-        self._num_ordered = 0
-
-    def includes(self, launches_per_step: int, num_ranks: int) -> bool:
-        """Return whether to play a scenario without violations again."""
-        is_largest = launches_per_step * num_ranks > self._largest
-        has_order = launches_per_step > 1 and self._num_ordered < _MIN_PLAYS
-        self._largest = max(self._largest, launches_per_step * num_ranks)
-        self._num_ordered += has_order
-        return is_largest or has_order

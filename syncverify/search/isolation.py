@@ -31,8 +31,8 @@ import functools
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any, Final, ParamSpec, TypeVar
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Final, ParamSpec, TypeVar
 from unittest.mock import patch
 
 import torch
@@ -164,30 +164,17 @@ def unexplained(function: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def _without_tracer() -> Iterator[None]:
-    if sys.version_info >= (3, 12):
-        with _without_events(sys.monitoring):
-            yield
-        return
-    trace = sys.gettrace()
-    if not isinstance(getattr(trace, "__self__", None), Tracer):
+    """Switch the tracer of Hypothesis off."""
+    with ExitStack() as stack:
+        if sys.version_info >= (3, 12):
+            tool, monitoring = MONITORING_TOOL_ID, sys.monitoring
+            if monitoring.get_tool(tool) == "scrutineer":
+                events = monitoring.get_events(tool)
+                stack.callback(monitoring.set_events, tool, events)
+                monitoring.set_events(tool, 0)
+        else:
+            trace = sys.gettrace()
+            if isinstance(getattr(trace, "__self__", None), Tracer):
+                stack.callback(sys.settrace, trace)
+                sys.settrace(None)
         yield
-        return
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(trace)
-
-
-@contextmanager
-def _without_events(monitoring: Any) -> Iterator[None]:
-    """Switch the events of Hypothesis' tracer off; `monitoring` is `sys.monitoring`."""
-    if monitoring.get_tool(MONITORING_TOOL_ID) != "scrutineer":
-        yield
-        return
-    events = monitoring.get_events(MONITORING_TOOL_ID)
-    monitoring.set_events(MONITORING_TOOL_ID, 0)
-    try:
-        yield
-    finally:
-        monitoring.set_events(MONITORING_TOOL_ID, events)

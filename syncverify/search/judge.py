@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.determinism import subject_is_deterministic
@@ -54,11 +54,8 @@ class Backend(Protocol):
 class RunListener:
     """Receives runs and schedules of a judge; a class that inherits ignores the others."""
 
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
-        """Receive one run, after its properties were checked."""
-
-    def scenario_refused(self, digest: bytes) -> None:
-        """Receive a scenario of plain steps that the subject may refuse, and did."""
+    def run_judged(self, scenario: Scenario, run: Run, *, is_refused: bool) -> None:
+        """Receive one run, and whether the subject refused plain steps, as it may."""
 
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Receive the part of a scenario's schedules that was played."""
@@ -87,12 +84,9 @@ class JudgedRun:
         return Schedule.of(self.decisions)
 
 
-class _ExploredSchedules(NamedTuple):
-    """The first run that fails of all schedules that were played, or else the default one."""
-
-    judged: JudgedRun
-    # What was played; None if a run that fails ended it early.
-    coverage: ScheduleCoverage | None
+# The first run that fails of all schedules that were played, or else the default one; and what was
+# played, None if a run that fails ended it early.
+_Explored = tuple[JudgedRun, ScheduleCoverage | None]
 
 
 @dataclass(slots=True)
@@ -115,7 +109,7 @@ class Judge:
     _judged_runs: dict[tuple[bytes, Schedule, bool], JudgedRun] = field(
         default_factory=dict
     )
-    _explored: dict[bytes, _ExploredSchedules] = field(default_factory=dict)
+    _explored: dict[bytes, _Explored] = field(default_factory=dict)
 
     def judge_scenario(
         self,
@@ -191,29 +185,27 @@ class Judge:
 
     def _of_other_schedules(
         self, scenario: Scenario, first: JudgedRun, draw: Draw
-    ) -> _ExploredSchedules:
+    ) -> _Explored:
         """Play other schedules as far as the choice asks for."""
         if self.choice.mode == "drawn":
             # Drawn after the first run, which tells how many decisions there can be.
             drawn = self.judge_schedule(scenario, draw(first.num_turns))
             shown = drawn if drawn.violations else first
-            return _ExploredSchedules(shown, ScheduleCoverage(DRAWN))
+            return shown, ScheduleCoverage(DRAWN)
         key = scenario.digest()
         if key not in self._explored:
             self._explored[key] = self._explore_schedules(scenario, first)
         return self._explored[key]
 
-    def _explore_schedules(
-        self, scenario: Scenario, first: JudgedRun
-    ) -> _ExploredSchedules:
+    def _explore_schedules(self, scenario: Scenario, first: JudgedRun) -> _Explored:
         """Play other schedules until one fails, or all of the choice were played."""
         num_ranks, num_turns = scenario.mesh.num_ranks, first.num_turns
         timings = OtherTimings(self.choice, num_ranks, num_turns, self.random_seed)
         for decisions in timings:
             judged = self._judged(scenario, decisions, self._play(scenario, decisions))
             if judged.violations:
-                return _ExploredSchedules(judged, None)
-        return _ExploredSchedules(first, timings.coverage)
+                return judged, None
+        return first, timings.coverage
 
     def _judged(
         self,
@@ -228,10 +220,9 @@ class Judge:
         if verdict.violations:
             # A layer that is another function now would make the subject guilty.
             require_same_gradients(scenario.module)
-        self.listener.run_judged(scenario, run)
         is_refused = fault is not None and not verdict.violations
-        if is_refused and refuses_plain_steps(scenario, own):
-            self.listener.scenario_refused(scenario.digest())
+        is_refused = is_refused and refuses_plain_steps(scenario, own)
+        self.listener.run_judged(scenario, run, is_refused=is_refused)
         taken = tuple(decisions.taken)
         return JudgedRun(
             violations={

@@ -15,7 +15,6 @@ Note [The last scenarios of a search]
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -30,7 +29,7 @@ from syncverify.scenario.feature_table import FEATURES, NEVER_WITH, PLAIN, TABLE
 from syncverify.scenario.features import features_of, features_outside
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.drawing import Drawing, EndedError
+from syncverify.search.drawing import Drawing, EndedError, named_seed
 from syncverify.search.feature_scenarios import with_word, words_at
 from syncverify.search.judge import Draw
 
@@ -77,12 +76,11 @@ def scenarios_of_missing_values(
 def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenario]:
     """Draw scenarios that have a value, until one shows much about it."""
     space = coverage.space
-    seed = hashlib.sha256(f"{random_seed}: {value}".encode()).digest()
     drawing = Drawing(
         _asking(space.capabilities, value),
         space.max_ranks,
         _MAX_DRAWN,
-        int.from_bytes(seed[:4]),
+        named_seed(random_seed, value),
         focus=value.topic if value.topic == "module" else None,
         size=value.value if value.topic == "size" else None,
     )

@@ -63,7 +63,7 @@ class _LastRun(RunListener):
     run: Run | None = None
 
     @override
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
+    def run_judged(self, scenario: Scenario, run: Run, *, is_refused: bool) -> None:
         """Keep a run."""
         self.run = run
 

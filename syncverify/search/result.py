@@ -72,8 +72,10 @@ class StatisticsCollector(RunListener):
         self._refused: set[bytes] = set()
 
     @override
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
+    def run_judged(self, scenario: Scenario, run: Run, *, is_refused: bool) -> None:
         """Count the overlaps of one run and measure its held memory."""
+        if is_refused:
+            self._refused.add(scenario.digest())
         overlaps = overlap(scenario, run)
         held = held_memory([rank_run.trace for rank_run in run.ranks])
         of_run = RunStatistics(
@@ -89,11 +91,6 @@ class StatisticsCollector(RunListener):
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Note the part of a scenario's schedules that was played."""
         self._schedules[digest] = coverage
-
-    @override
-    def scenario_refused(self, digest: bytes) -> None:
-        """Note that the subject refused a scenario, as its contract allows."""
-        self._refused.add(digest)
 
     def statistics(self) -> RunStatistics:
         """Return the statistics of all runs so far."""

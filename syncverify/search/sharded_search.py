@@ -28,7 +28,14 @@ from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.result import SearchResult
-from syncverify.search.shards import Shard, ShardPlayed, Shards, play_apart, play_shard
+from syncverify.search.shards import (
+    Shard,
+    ShardPlayed,
+    num_shards,
+    play_apart,
+    play_shard,
+    shard_of,
+)
 from syncverify.subjects.subject import Subject
 
 # By violation, the sequence in which it was met, and the number of decisions of each schedule that
@@ -83,13 +90,15 @@ def explore_in_shards(
     met = done.with_all({}).result.met
     for identity in met.reported():
         counts.hear(met.own[identity])
-    shards = Shards(pack_subject(subject), settings)
-    done = _Exploration(subject, shards, counts, done, campaign).play(crew)
-    is_whole = done.num_merged == len(shards) or settings.stop_at_first
+    exploration = _Exploration(
+        subject, pack_subject(subject), settings, counts, done, campaign
+    )
+    done = exploration.play(crew)
+    is_whole = done.num_merged == num_shards(settings) or settings.stop_at_first
     if campaign is not None and is_whole:
         done.result.campaign = campaign.path
     return done.result, {
-        identity: (shards[number].drawing(subject.capabilities), draws)
+        identity: (exploration.shard(number).drawing(subject.capabilities), draws)
         for identity, (number, draws) in done.places.items()
     }
 
@@ -99,7 +108,8 @@ class _Exploration:
     """The shards of a search, and the results of those that were played."""
 
     subject: Subject
-    shards: Shards
+    packed: bytes
+    settings: Settings
     counts: JointProgress
     done: DoneShards
     file: CampaignFile | None
@@ -108,14 +118,13 @@ class _Exploration:
 
     def play(self, crew: Crew) -> DoneShards:
         """Play the shards that are left, and return all that is known."""
-        settings, started = self.shards.settings, time.monotonic()
-        limit = settings.time_limit_seconds
+        limit, started = self.settings.time_limit_seconds, time.monotonic()
 
         def stops() -> bool:
             if self.file is not None:
                 self.file.write(self.done)
             is_late = limit is not None and time.monotonic() > started + limit
-            return is_late or (settings.stop_at_first and self.counts.has_met)
+            return is_late or (self.settings.stop_at_first and self.counts.has_met)
 
         play = play_apart
         if crew is run_here:
@@ -133,11 +142,15 @@ class _Exploration:
 
     def _left(self) -> Iterator[Shard]:
         """Yield the shards to play; none after a shard that ended the search."""
-        for number in range(self.done.num_merged, len(self.shards)):
+        for number in range(self.done.num_merged, num_shards(self.settings)):
             if any(each.stopped for each in self.begun.values()):
                 return
             if not self.done.has(number):
-                yield self.shards[number]
+                yield self.shard(number)
+
+    def shard(self, number: int) -> Shard:
+        """Return the shard of a number from 0."""
+        return shard_of(number, self.packed, self.settings)
 
     def _take(self, shard: Shard, result: SearchResult, *, is_cut: bool) -> None:
         self.counts.note_end(shard.number)

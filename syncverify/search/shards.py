@@ -12,7 +12,6 @@ within a bound. Its shards are parts of a list.
 from __future__ import annotations
 
 import functools
-import hashlib
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final
@@ -31,7 +30,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.scenario.settings import DEFAULTS, Settings
 from syncverify.scenario.small_scope import SmallScope
-from syncverify.search.drawing import Drawing, EndedError, Listed
+from syncverify.search.drawing import Drawing, EndedError, Listed, named_seed
 from syncverify.search.exploration import explore
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
@@ -126,38 +125,29 @@ def size_of_shards(settings: Settings) -> int:
     return max(least, min(_MOST, settings.examples // _LEAST_SHARDS))
 
 
-@dataclass(frozen=True, slots=True)
-class Shards:
-    """The shards of a search, in order; a search of many is cut as it goes on."""
-
-    subject: bytes
-    settings: Settings
-
-    def __len__(self) -> int:
-        return -(-self.settings.examples // size_of_shards(self.settings))
-
-    def __getitem__(self, number: int) -> Shard:
-        settings, size = self.settings, size_of_shards(self.settings)
-        first = number * size
-        own = replace(
-            settings,
-            examples=min(size, settings.examples - first),
-            seed=_seed_of(number, settings),
-            jobs=1,
-            cluster=None,
-            database=None,  # the process that merges keeps violations
-            progress=None,
-        )
-        return Shard(number, self.subject, own, first)
+def num_shards(settings: Settings) -> int:
+    """Return the number of shards of a search."""
+    return -(-settings.examples // size_of_shards(settings))
 
 
-def _seed_of(number: int, settings: Settings) -> int:
-    """Return the seed of a shard; it is hashed, so that shards do not overlap."""
-    if settings.exhaustive:
-        # All scenarios are listed, and random priorities follow them.
-        return settings.random_seed
-    digest = hashlib.sha256(f"{settings.random_seed}: {number}".encode())
-    return int.from_bytes(digest.digest()[:8])
+def shard_of(number: int, subject: bytes, settings: Settings) -> Shard:
+    """Return one shard of a search; a search of many is cut as it goes on."""
+    size = size_of_shards(settings)
+    first, seed = number * size, settings.random_seed
+    if (
+        not settings.exhaustive
+    ):  # which lists all scenarios; random priorities follow them
+        seed = named_seed(seed, number, 8)
+    own = replace(
+        settings,
+        examples=min(size, settings.examples - first),
+        seed=seed,
+        jobs=1,
+        cluster=None,
+        database=None,  # the process that merges keeps violations
+        progress=None,
+    )
+    return Shard(number, subject, own, first)
 
 
 @dataclass(frozen=True, slots=True)
