@@ -8,7 +8,7 @@ import click
 
 from studies.rows import RowFile
 from syncverify.processes.calls import Crew
-from syncverify.search.crews import crew_at
+from syncverify.search.sharded_search import crew_at
 
 Program = TypeVar("Program")
 Row = TypeVar("Row")

@@ -9,7 +9,7 @@ from syncverify.judge.properties import check
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.settings import DEFAULT_RANKS
 from syncverify.search.drawing import Drawing
-from syncverify.search.fix import Fix
+from syncverify.search.found_violation import Fix
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,

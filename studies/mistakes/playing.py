@@ -18,8 +18,7 @@ from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.report.hints import certainty
 from syncverify.report.text import violation_text
 from syncverify.scenario.settings import Settings
-from syncverify.search.fix import Fix
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import Fix, FoundViolation
 from syncverify.subjects.subject import Subject, resolve
 
 SEED: Final = 0

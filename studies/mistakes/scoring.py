@@ -18,7 +18,7 @@ from studies.mistakes.corpus import (
 from studies.mistakes.fixes import NUM_SCENARIOS, Played, applied, compared, played
 from studies.mistakes.playing import Told, told_about
 from studies.rows import RESULTS, RowFile, today
-from syncverify.search.fix import Fix
+from syncverify.search.found_violation import Fix
 
 EXAMPLES: Final = 40
 

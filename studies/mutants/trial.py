@@ -30,7 +30,7 @@ from syncverify.playing.sim import SimBackend
 from syncverify.processes.owner_link import leave_owner
 from syncverify.processes.supervised import Supervised, fork
 from syncverify.scenario.settings import Settings
-from syncverify.search.first_violation import first_met
+from syncverify.search.search import first_met
 from syncverify.subjects.subject import resolve
 
 ROOT = PACKAGE.parent
@@ -161,8 +161,10 @@ def _search(ranks: int, examples: int) -> tuple[str, int]:
         return f"{type(error.__cause__ or error).__name__} on import", 0
     settings = Settings(ranks=ranks, examples=examples, seed=SEED)
     with closing(SimBackend()) as backend:
-        found, played = first_met(subject, backend, settings)
-    return "{} ({})".format(*found.violation.identity) if found else "", played
+        first = first_met(subject, backend, settings)
+    if first.found is None:
+        return "", first.num_examples
+    return "{} ({})".format(*first.found.violation.identity), first.num_examples
 
 
 def _ask(test: Path) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from syncverify.playing.program.modules.layers import provide_layers
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.settings import Settings
-from syncverify.search.first_violation import first_met
+from syncverify.search.search import first_met
 
 SEED: Final = 0
 # Verdicts about a wrong program, and about a right one; a refused run is not judged.
@@ -56,13 +56,14 @@ def score_of(name: str, limit: int) -> Row:
     torch.set_num_threads(1)
     settings = Settings(ranks=program.max_ranks, examples=limit, seed=SEED)
     try:
-        found, played = first_met(subject, SimBackend(), settings)
+        first = first_met(subject, SimBackend(), settings)
     except SyncverifyError as error:
         return Row(name, today(), limit, 0, "not judged", type(error).__name__)
     silent, loud = ("missed", "caught") if program.is_wrong else ("silent", "accused")
-    if found is None:
+    played = first.num_examples
+    if first.found is None:
         return Row(name, today(), limit, played, silent)
-    identity = "{} ({})".format(*found.violation.identity)
+    identity = "{} ({})".format(*first.found.violation.identity)
     return Row(name, today(), limit, played, loud, identity)
 
 

@@ -16,7 +16,8 @@ from syncverify.report.sarif import write_sarif
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import decisions_of
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.saved_violations import SavedViolations, open_database
+from syncverify.search.saved_violations import SavedViolations
+from syncverify.search.violation_database import open_database
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.source_lines import CodeLine
 
@@ -46,7 +47,8 @@ def record(
     if options["database"] and not options["no_database"]:
         database = open_database(options["database"], [])
         # Unshrunk: each run of the shrinker would lose a process.
-        SavedViolations(database, subject, options["backend"]).save_unshrunk(token)
+        saved = SavedViolations(database, subject, options["backend"])
+        saved.save(token, is_shrunk=False)
     evidence = Ended(kind=reproducer.cause, details=tuple(lines))
     violation = Violation(
         reproducer.property, reproducer.cause, summary, evidence=evidence

@@ -44,7 +44,7 @@ from syncverify.scenario.settings import (
 )
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
-from syncverify.search.needed_features import with_needed_features
+from syncverify.search.shrinking import with_needed_features
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
 

@@ -15,6 +15,7 @@ from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
 from syncverify.playing.choice import AnyBackend, features_not_played, open_backend
 from syncverify.playing.program.modules import provide_layers
+from syncverify.playing.sim import SimBackend
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import say
 from syncverify.report.report import Report
@@ -23,10 +24,8 @@ from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.schedule import decisions_of
-from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import ScheduledBackend
-from syncverify.search.replayed import replayed
+from syncverify.search.replayed import observing, replayed
 from syncverify.subjects.subject import Subject, resolve
 
 
@@ -87,7 +86,7 @@ def _violations(
     reproducer: Reproducer, subject: Subject, backend: AnyBackend
 ) -> list[FoundViolation]:
     """Play the scenario, with the recorded schedule where a backend can follow it."""
-    if not isinstance(backend, ScheduledBackend):
+    if not isinstance(backend, SimBackend):
         _note_schedule(reproducer, backend.name)
     found = replayed(reproducer, subject, backend).found
     return [diagnosed(entry, subject, backend) for entry in found.values()]

@@ -15,7 +15,7 @@ from syncverify.report.console import check_folders, say, write, write_json
 from syncverify.report.evidence import remedy_of
 from syncverify.report.report import Report
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.replayed import Replayed, race_of, shown_again
+from syncverify.search.replayed import Replayed, shown_again
 from syncverify.subjects.subject import Subject
 from syncverify.trace.timeline.timeline import timeline_of
 from syncverify.trace.timeline.trace_events import trace_events
@@ -101,7 +101,7 @@ class ReplayFiles:
         traces = [rank_run.trace for rank_run in first.run.ranks]
         if self.trace is not None:
             remedy = remedy_of(first.violation)
-            values = trace_events(timeline_of(traces), race_of(first), remedy)
+            values = trace_events(timeline_of(traces), first.race, remedy)
             write_json(self.trace, values)
         if self.dumps is not None:
             _write_dumps(self.dumps, dumps_of(traces))

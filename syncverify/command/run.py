@@ -38,7 +38,7 @@ from syncverify.scenario.settings import DEFAULT_RANKS, SETTINGS, Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.campaign_file import forget
-from syncverify.search.exhaustive import exhaustive_settings
+from syncverify.search.shards import exhaustive_settings
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
 

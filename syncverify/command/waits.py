@@ -37,8 +37,8 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.drawing import Drawing
-from syncverify.search.exhaustive import scenarios_within
 from syncverify.search.isolation import default_torch_state
+from syncverify.search.shards import scenarios_within
 from syncverify.subjects.subject import Subject, resolve
 
 _TABLE_WIDTH = 160  # characters, where output is not a terminal

@@ -14,13 +14,11 @@ from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.search.beyond_contract import observing
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.isolation import default_torch_state
+from syncverify.search.isolation import default_torch_state, unexplained
 from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
-from syncverify.search.outer_test import unexplained
-from syncverify.search.replayed import Replayed, replayed
+from syncverify.search.replayed import Replayed, observing, replayed
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
 
 

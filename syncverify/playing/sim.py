@@ -43,7 +43,6 @@ class SimBackend:
     """
 
     name = "sim"
-    follows_schedules: Final = True
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from syncverify.judge.ordering.races import EarlyFree
 from syncverify.judge.properties.ordering_words import first_and_second
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.found_violation import NoWitness, Witness
 from syncverify.trace.source_lines import with_code
 
 _COMMON: Final = frozenset(each.name for each in fields(Evidence))

@@ -37,8 +37,7 @@ from syncverify.scenario.specs import (
     is_strided,
     sharded_dim,
 )
-from syncverify.search.fix import Fix
-from syncverify.search.found_violation import FoundViolation, RelatedViolation
+from syncverify.search.found_violation import Fix, FoundViolation, RelatedViolation
 from syncverify.trace.source_lines import CodeLine, with_code
 
 T = TypeVar("T")

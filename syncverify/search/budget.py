@@ -36,15 +36,10 @@ BACKENDS_OF_ONE_PROCESS: Final = ("sim", "fake")
 
 
 def is_hang(cause: str, backend: str) -> bool:
-    """Tell whether a violation is a hang that takes seconds in each run.
+    """Return whether a violation is a hang that takes seconds in each run.
 
-    Args:
-        cause: Cause of the violation; for a fault its kind.
-        backend: Name of the backend.
-
-    Returns:
-        True for a rank that keeps its turn. Ranks that wait for each other are a hang on
-        real processes; simulated ranks are known to wait at once.
+    A rank that keeps its turn is one. Ranks that wait for each other are a hang on real
+    processes; simulated ranks are known to wait at once. The cause of a fault is its kind.
     """
     waits = cause == "deadlock" and backend not in BACKENDS_OF_ONE_PROCESS
     return cause == "never_returns" or waits
@@ -61,20 +56,16 @@ class OutOfBudgetError(Exception):
 
 @dataclass(slots=True)
 class Budget:
-    """Limits on the runs of a judge.
-
-    Attributes:
-        runs_left: Number of runs that may still start; None for any number.
-        num_slow_runs: Slow runs with a violation (`is_slow`), since the last reset to 0.
-        num_hangs: Runs with a violation that is a hang; never reset.
-        binds: Number of runs by the place at which `bind()` or the constructor raised, "" for
-            those in which neither did.
-    """
+    """Limits on the runs of a judge; None for no limit."""
 
     deadline: float | None = None
     runs_left: int | None = None
+    # Slow runs with a violation (`is_slow`), since the last reset to 0.
     num_slow_runs: int = 0
+    # Runs with a violation that is a hang; never reset.
     num_hangs: int = 0
+    # Number of runs by the place at which `bind()` or the constructor raised, "" for those in
+    # which neither did.
     binds: Counter[str] = field(default_factory=Counter)
 
     @property

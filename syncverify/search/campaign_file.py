@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from filelock import FileLock, Timeout
 from typing_extensions import override
@@ -36,7 +35,7 @@ from syncverify.search.judge import Identity
 from syncverify.search.line_probe import modules_of
 from syncverify.search.result import SearchResult, merged
 from syncverify.search.shards import size_of_shards
-from syncverify.search.violation_server import is_server
+from syncverify.search.violation_database import is_server
 from syncverify.search.whole_file import make_ignored_folder, replace_file
 from syncverify.subjects.subject import Subject
 
@@ -46,13 +45,8 @@ DEFAULT_FOLDER: Final = Path(".syncverify")
 _PAUSE_A_WRITE: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class MetIn:
-    """The shard that has met a violation first.
-
-    Attributes:
-        draws: As in `SearchResult`.
-    """
+class MetIn(NamedTuple):
+    """The shard that has met a violation first, and the schedules that were drawn there."""
 
     number: int
     draws: Mapping[bytes, int]
@@ -60,20 +54,14 @@ class MetIn:
 
 @dataclass(frozen=True, slots=True)
 class DoneShards:
-    """The shards of a search that were played, and their results.
-
-    Attributes:
-        result: The result of the first shards, merged.
-        num_merged: Number of these shards.
-        places: By violation, the shard of these that has met it first.
-        waiting: Results of later shards, by number: see Note [Merged in the order of shards].
-        saved_before: Tokens of violations that earlier searches had saved.
-    """
+    """The shards of a search that were played: the merged result of the first ones, and others."""
 
     result: SearchResult
     num_merged: int = 0
     places: Mapping[Identity, MetIn] = field(default_factory=dict)
+    # Results of later shards, by number: see Note [Merged in the order of shards].
     waiting: Mapping[int, SearchResult] = field(default_factory=dict)
+    # Tokens of violations that earlier searches had saved.
     saved_before: frozenset[str] = frozenset()
 
     @property
@@ -117,10 +105,10 @@ class DoneShards:
 class CampaignFile:
     """The file of one search, which one process at a time may use.
 
-    Args:
-        path: Its path.
-        key: Digest of all that decides the verdicts: sources, contract, versions.
+    The key is a digest of all that decides the verdicts: sources, contract, versions.
     """
+
+    done: DoneShards
 
     def __init__(self, path: Path, key: str) -> None:
         self.path, self._key = path, key
@@ -142,10 +130,7 @@ class CampaignFile:
         return cls(parent / f"{kind}-{name}.shards", key)
 
     def __enter__(self) -> Self:
-        """Keep others from the file.
-
-        Returns:
-            The file.
+        """Return the file, which no other process uses now.
 
         Raises:
             UsageError: Another process uses it, or the folder takes no file.
@@ -162,12 +147,7 @@ class CampaignFile:
             raise self._cannot_write(error) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._lock.release()
 
     def read(self) -> DoneShards | None:
@@ -194,11 +174,7 @@ class CampaignFile:
         return done
 
     def write(self, done: DoneShards, *, at_once: bool = False) -> None:
-        """Write the shards played if they are new, unless the last write is too near.
-
-        Args:
-            done: The shards.
-            at_once: Whether to write in any case.
+        """Write the shards played if they are new and the last write is not too near, or at once.
 
         Raises:
             UsageError: The file cannot be written; the shards before are still there.

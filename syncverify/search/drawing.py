@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.scenario.settings import Settings
 from syncverify.scenario.space import Space
-from syncverify.search.isolation import independent_backend, without_local_constants
+from syncverify.search.isolation import (
+    independent_backend,
+    outside_of_tests,
+    without_local_constants,
+)
 from syncverify.search.judge import Draw
-from syncverify.search.outer_test import outside_of_tests
 from syncverify.strategies.scenarios import scenarios
 from syncverify.strategies.schedules import schedules
 
@@ -29,6 +34,12 @@ _EXAMPLES_PER_TREE = 1000
 _SEEDS = 2**64
 
 
+def named_seed(random_seed: int, name: object, num_bytes: int = 4) -> int:
+    """Return a seed of its own for a part of a search, which has a name."""
+    digest = hashlib.sha256(f"{random_seed}: {name}".encode()).digest()
+    return int.from_bytes(digest[:num_bytes])
+
+
 class ReproducedError(Exception):
     """Tells Hypothesis that a scenario still shows the violation, so that it shrinks."""
 
@@ -37,30 +48,34 @@ class EndedError(BaseException):
     """Ends the drawing at once; Hypothesis would replay a mere `Exception`."""
 
 
-class ScenarioSequence(Protocol):
-    """A sequence of scenarios."""
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A sequence of given scenarios."""
 
-    def for_each(self, body: Callable[[Scenario, Draw], None], *phases: Phase) -> None:
-        """Call a function with each scenario, until it raises `EndedError`."""
+    scenarios: tuple[Scenario, ...]
+
+    def for_each(self, body: Callable[[Scenario, Draw], None], *_: Phase) -> None:
+        """Call a function with each scenario, until it raises `EndedError`.
+
+        No schedule is drawn.
+        """
+        with contextlib.suppress(EndedError):
+            for scenario in self.scenarios:
+                body(scenario, lambda _: DEFAULT_SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A sequence of random scenarios.
-
-    Attributes:
-        num_examples: Largest length of the sequence.
-        random_seed: Seed of the sequence; equal seeds give equal sequences.
-        focus: Topic of which most scenarios have a special value; None for no focus.
-        size: Value of the topic `size` that each scenario gets if the contract lets it; None
-            for a rare one.
-    """
+    """A sequence of random scenarios; equal seeds give equal sequences."""
 
     capabilities: Capabilities
     max_ranks: int
     num_examples: int
     random_seed: int
+    # Topic of which most scenarios have a special value.
     focus: str | None = None
+    # Value of the topic `size` that each scenario gets if the contract lets it; None for a rare
+    # one.
     size: str | None = None
 
     def __post_init__(self) -> None:

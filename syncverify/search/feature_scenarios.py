@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -28,8 +27,7 @@ from syncverify.scenario.features import features_of, parameter_features
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.size import size_of
-from syncverify.scenario.specs import ParameterSpec
-from syncverify.search.drawing import Drawing, EndedError
+from syncverify.search.drawing import Drawing, EndedError, named_seed
 
 _MAX_DRAWN = 200
 _NUM_PLAIN = 120
@@ -38,11 +36,9 @@ _LARGE: Final = frozenset(str(each) for each in FEATURES if each.topic == "size"
 
 @dataclass(frozen=True, slots=True)
 class FeatureScenarios:
-    """Scenarios of one feature, for one contract.
+    """Scenarios of one feature, for a contract of plain steps and this feature.
 
-    Attributes:
-        feature: The feature.
-        capabilities: The contract of plain steps and this feature, which may be refused.
+    The feature may be refused.
     """
 
     feature: Feature
@@ -54,17 +50,13 @@ class FeatureScenarios:
         """Tell whether a scenario has the feature."""
         return self.feature in features_of(scenario)
 
-    def smallest_first(self, num_scenarios: int) -> list[Scenario]:
-        """Draw scenarios with the feature, the smallest first.
+    # Verifications in one process, such as the tests of a project, ask for the same ones.
+    @functools.lru_cache(maxsize=1024)  # noqa: B019  # of values, which hold little
+    def smallest_first(self, num_scenarios: int) -> tuple[Scenario, ...]:
+        """Return up to a number of scenarios with the feature, the smallest first.
 
-        Returns:
-            Up to `num_scenarios` scenarios. Those in which the feature can show an effect
-            come first.
+        Those in which the feature can show an effect come first.
         """
-        return [*_smallest_first(self, num_scenarios)]
-
-    def draw(self, num_scenarios: int) -> Iterator[Scenario]:
-        """Yield scenarios as `smallest_first` does, and draw them anew."""
         telling, others = dict[Scenario, None](), dict[Scenario, None]()
 
         def take(scenario: Scenario) -> None:
@@ -76,32 +68,42 @@ class FeatureScenarios:
 
         with contextlib.suppress(EndedError):
             self._offer(take)
-        yield from sorted(telling, key=size_of)
-        yield from sorted(others, key=size_of)[: num_scenarios - len(telling)]
+        num_others = num_scenarios - len(telling)
+        return (
+            *sorted(telling, key=size_of),
+            *sorted(others, key=size_of)[:num_others],
+        )
 
     def _offer(self, take: Callable[[Scenario], None]) -> None:
         """Give scenarios to a function, most of them with the feature."""
-        if not TABLE[self.feature.topic].fits_any:
-            self._drawing().for_each(lambda each, _: take(each), Phase.generate)
-            return
         # Features of one topic would otherwise get the same scenarios, with the same luck.
-        chance = random.Random(self._seed())
-        plain = _plain_scenarios(
-            self.capabilities.plain(), self.max_ranks, self.random_seed
-        )
+        own, seed = self.capabilities, named_seed(self.random_seed, self.feature)
+        if not TABLE[self.feature.topic].fits_any:
+            # Features that may be refused are left out of two scenarios of three.
+            asked = replace(own, right=own.refused, refused=frozenset())
+            drawing = Drawing(asked, self.max_ranks, _MAX_DRAWN, seed)
+            drawing.for_each(lambda each, _: take(each), Phase.generate)
+            return
+        chance = random.Random(seed)
+        plain = _plain_scenarios(own.plain(), self.max_ranks, self.random_seed)
         for scenario in chance.sample(plain, len(plain)):
-            take(_with_word(scenario, *self.feature, chance))
+            take(_with_word_by_chance(scenario, *self.feature, chance))
 
     def _is_telling(self, scenario: Scenario) -> bool:
         """Tell whether the feature concerns reduced parameters, and steps show an event."""
-        row, event = FEATURES[self.feature], self._event
+        row, is_event = FEATURES[self.feature], self.feature.topic == "event"
+        event = EVENTS[self.feature.value] if is_event else None
         reduced = [
             spec
             for spec in scenario.parameters
             if spec.requires_grad
             and (row.never_reduced or reduce_axes(scenario.mesh, spec))
         ]
-        own = [spec for spec in scenario.parameters if self._is_of(scenario, spec)]
+        own = [
+            spec
+            for spec in scenario.parameters
+            if self.feature in parameter_features(scenario.mesh, spec)
+        ]
         specs = [spec for spec in reduced if spec in own] if own else reduced
         if event is not None and event.change == "freeze":
             specs = [s for s in specs if step_plan.may_freeze(scenario, s)]
@@ -110,34 +112,8 @@ class FeatureScenarios:
             # What is wrong with unused parameters often shows on those beside them.
             and (self.feature.topic != "used" or len(specs) < len(reduced))
             and max(scenario.accumulations) >= row.fewest_micro_batches
-            and (event is None or self._shows(event, scenario))
+            and (event is None or _shows(event, scenario))
         )
-
-    @property
-    def _event(self) -> EventRow | None:
-        return EVENTS[self.feature.value] if self.feature.topic == "event" else None
-
-    def _is_of(self, scenario: Scenario, spec: ParameterSpec) -> bool:
-        """Tell whether a parameter has the feature."""
-        return self.feature in parameter_features(scenario.mesh, spec)
-
-    def _shows(self, event: EventRow, scenario: Scenario) -> bool:
-        """Tell whether some step can show an effect of the event."""
-        # A synchronizer may take its parameters in the first forward, after such a change.
-        late = event.change and not event.is_before_zero
-        return event.value in (scenario.events[1:] if late else scenario.events[:-1])
-
-    def _drawing(self) -> Drawing:
-        """Return the sequence from which the scenarios are drawn."""
-        # Features that may be refused are left out of two scenarios of three.
-        asked = replace(
-            self.capabilities, right=self.capabilities.refused, refused=frozenset()
-        )
-        return Drawing(asked, self.max_ranks, _MAX_DRAWN, self._seed())
-
-    def _seed(self) -> int:
-        digest = hashlib.sha256(f"{self.random_seed}: {self.feature}".encode()).digest()
-        return int.from_bytes(digest[:4])
 
 
 def scenarios_of(
@@ -149,12 +125,11 @@ def scenarios_of(
     return FeatureScenarios(asked, own.observing(names), max_ranks, random_seed)
 
 
-# Verifications in one process, such as the tests of a project, ask for the same ones.
-@functools.lru_cache(maxsize=1024)
-def _smallest_first(
-    listed: FeatureScenarios, num_scenarios: int
-) -> tuple[Scenario, ...]:
-    return tuple(listed.draw(num_scenarios))
+def _shows(event: EventRow, scenario: Scenario) -> bool:
+    """Tell whether some step can show an effect of an event."""
+    # A synchronizer may take its parameters in the first forward, after such a change.
+    late = event.change and not event.is_before_zero
+    return event.value in (scenario.events[1:] if late else scenario.events[:-1])
 
 
 @functools.lru_cache(maxsize=32)
@@ -167,29 +142,39 @@ def _plain_scenarios(
     return tuple(dict.fromkeys(drawing.drawn()))
 
 
-def _with_word(
+def _with_word_by_chance(
     scenario: Scenario, topic: str, word: str, chance: random.Random
 ) -> Scenario:
     """Put a word into a plain scenario: once, or for some of the parameters or steps."""
+    count = len(words_at(scenario, topic))
+    places = [0]
+    if topic == "event" or TABLE[topic].part != "scenario":
+        places = chance.sample(range(count), chance.randint(1, count))
+    return with_word(scenario, topic, word, places)
+
+
+def words_at(scenario: Scenario, topic: str) -> Sequence[str]:
+    """Return the words of a topic: of each step, of each parameter, or of the scenario."""
     if topic == "event":
-        chosen = _some(scenario.num_steps, chance)
-        steps = range(scenario.num_steps)
-        return replace(
-            scenario, events=tuple(word if n in chosen else PLAIN for n in steps)
-        )
+        return scenario.events or (PLAIN,) * scenario.num_steps
+    if TABLE[topic].part == "scenario":
+        return [getattr(scenario, topic)]
+    return [getattr(spec, topic) for spec in scenario.parameters]
+
+
+def with_word(
+    scenario: Scenario, topic: str, word: str, places: Collection[int]
+) -> Scenario:
+    """Return the scenario with a word at some places of `words_at`."""
     changed: dict[str, Any] = {topic: word}
+    if topic == "event":
+        words = enumerate(words_at(scenario, topic))
+        events = tuple(word if n in places else known for n, known in words)
+        return replace(scenario, events=events)
     if TABLE[topic].part == "scenario":
         return replace(scenario, **changed)
-    chosen = _some(len(scenario.parameters), chance)
-    return replace(
-        scenario,
-        parameters=tuple(
-            replace(spec, **changed) if n in chosen else spec
-            for n, spec in enumerate(scenario.parameters)
-        ),
+    parameters = (
+        replace(spec, **changed) if n in places else spec
+        for n, spec in enumerate(scenario.parameters)
     )
-
-
-def _some(count: int, chance: random.Random) -> list[int]:
-    """Choose at least one index of `count`."""
-    return chance.sample(range(count), chance.randint(1, count))
+    return replace(scenario, parameters=tuple(parameters))

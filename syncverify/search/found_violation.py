@@ -1,58 +1,116 @@
-"""A violation together with the scenario and the schedule that show it."""
+"""A violation together with the scenario and the schedule that show it, and its diagnosis."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from typing_extensions import override
 
+from syncverify.judge.ordering.races import Unordered
 from syncverify.judge.violation import Violation
 from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
-from syncverify.search.fix import Fix
-from syncverify.search.left_over_value import LeftOver
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.plain_state import LeftOver
 from syncverify.trace.source_lines import CodeLine, SourceLine
 
 
 @dataclass(frozen=True, slots=True)
 class RelatedViolation:
-    """A violation that another one explains: its identity, and one summary of it.
-
-    Attributes:
-        property: Name of the property.
-        cause: Short name of the mistake.
-        summary: The summary of the first run that showed it.
-        is_consequence: Whether it occurred only together with its cause. Otherwise it is
-            another form of the same mistake, which occurred by itself.
-        lines: Lines of the subject that the summary names.
-    """
+    """A violation that another one explains: its identity, and the summary of the first run."""
 
     property: str
     cause: str
     summary: str
+    # Whether it occurred only together with its cause. Otherwise it is another form of the same
+    # mistake, which occurred by itself.
     is_consequence: bool
+    # Lines of the subject that the summary names.
     lines: tuple[SourceLine, ...] = ()
 
 
 class LeftOut(NamedTuple):
-    """A line of the subject behind something that it left out.
-
-    Attributes:
-        line: The line that kept the subject from it, or the line that had to do it.
-        why: The reason, in words.
-        rounds_down: Whether the line leaves out the rest of a division.
-    """
+    """A line that kept the subject from something, or that had to do it, and why."""
 
     line: CodeLine
     why: str
+    # Whether the line leaves out the rest of a division.
     rounds_down: bool = False
 
     @override
     def __str__(self) -> str:
         return f"{self.line} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change of some lines of the subject that was played: the scenario holds all properties.
+
+    `num_others` other scenarios, of at most `max_ranks` ranks, were played with the change; none of
+    them shows a violation that it does not show without, or costs more.
+    """
+
+    place: SourceLine
+    # Lines after `+ ` come, lines after `- ` go, others stay.
+    lines: tuple[str, ...]
+    num_others: int
+    max_ranks: int
+    # Whether the change sets back what one step leaves for the next.
+    sets_back: bool = False
+    # The change as the search for it made it, to be played on other scenarios.
+    change: object = field(default=None, repr=False, compare=False)
+
+    @property
+    def old(self) -> list[str]:
+        """The shown lines as they were."""
+        return [line[2:] for line in self.lines if not line.startswith("+ ")]
+
+    @property
+    def new(self) -> list[str]:
+        """The shown lines with the change."""
+        return [line[2:] for line in self.lines if not line.startswith("- ")]
+
+    @property
+    def rounds_up(self) -> bool:
+        """Tell whether a number is rounded up that was rounded down."""
+        new = [line for line in self.lines if line.startswith("+ ")]
+        old = [line for line in self.lines if line.startswith("- ")]
+        return any("-(-" in line for line in new) and not any("-(-" in e for e in old)
+
+    @property
+    def num_removed(self) -> int:
+        """Number of lines that go."""
+        return sum(line.startswith("- ") for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """An order that the streams allow, and the wrong gradient that it leads to."""
+
+    # The race or early free that runs the other way round; None where the order in which the host
+    # queues the work is wrong already.
+    inverted: Unordered | None
+    # Whether this pair is the first and second of the violation.
+    is_of_violation: bool
+    # Which gradient is wrong, and why.
+    outcome: str
+    # Elements of the right gradient, and of the wrong one; None where there is no gradient.
+    expected: list[float] | None
+    observed: list[float] | None
+    # Property and cause of the violation that the wrong gradient is.
+    identity: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class NoWitness:
+    """No order that was played leads to a wrong gradient in this scenario."""
+
+    num_orders: int
+    # Other reasons why no harm shows.
+    reasons: tuple[str, ...] = ()
+    # Whether the search met a wrong gradient as a consequence, in another scenario.
+    is_elsewhere: bool = False
 
 
 # Causes that a counter or a flag of the step before may have.
@@ -71,41 +129,31 @@ _COUNTED: Final = frozenset(
 class FoundViolation:
     """A violation and the scenario that shows it; a search makes the scenario small.
 
-    Attributes:
-        violation: The violation.
-        scenario: The scenario; in a report the smallest one that was found.
-        decisions: The decisions about timing in that run.
-        witness: A legal order that leads to a wrong gradient, or none; None until it is
-            looked for, and for violations that are not about order.
-        related: Violations that this one explains, in the order of a report.
-        fix: A change of the subject's source that was played; None until it is looked for,
-            and where none is known.
-        acts: Lines of the subject that wrote memory or communicated in the step of the
-            violation, with their code; none until they are looked for.
-        is_smallest: Whether a search has made the scenario small.
-        not_shrunk: Why a search left the scenario as it was met; "" elsewhere.
-        left_out: Lines of the subject behind something that it left out, with their code; none
-            until they are looked for.
-        deciders: Lines of the subject that ran here and in no scenario that is right, with
-            their code; none until they are looked for, and where a fix is known.
-        left_over: Values that an earlier step left in the subject: with them set back, the
-            violation does not show; none until they are looked for.
-        tensors: `dtensor`, or `local` where the subject got ordinary tensors, as in
-            `Capabilities`.
+    The diagnosis looks for the witness, the fix and the lines: they are missing until then.
     """
 
     violation: Violation
     scenario: Scenario
+    # The decisions about timing in that run.
     decisions: tuple[Decision, ...] = ()
+    # None also for violations that are not about order.
     witness: Witness | NoWitness | None = None
+    # Violations that this one explains, in the order of a report.
     related: tuple[RelatedViolation, ...] = ()
     fix: Fix | None = None
+    # Lines of the subject that wrote memory or communicated in the step of the violation.
     acts: tuple[CodeLine, ...] = ()
+    # Whether a search has made the scenario small, or why it left it as it was met.
     is_smallest: bool = False
     not_shrunk: str = ""
     left_out: tuple[LeftOut, ...] = ()
+    # Lines of the subject that ran here and in no scenario that is right; none where a fix is
+    # known.
     deciders: tuple[CodeLine, ...] = ()
+    # Values that an earlier step left in the subject: with them set back, the violation does not
+    # show.
     left_over: tuple[LeftOver, ...] = ()
+    # `local` where the subject got ordinary tensors, as in `Capabilities`.
     tensors: str = "dtensor"
 
     @property

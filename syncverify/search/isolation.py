@@ -7,26 +7,44 @@ context                   keeps out
 `without_local_constants` constants in source files that happen to be imported
 `independent_backend`     the choices of the example before
 `shuffled_addresses`      an order of objects in memory that repeats by accident
+`outside_of_tests`        a Hypothesis test of the user around the search
 ========================= ==========================================================
 
-Hypothesis has no setting for the second and the third. This module, `outer_test.py` and
-`violation_folder.py` are the only ones that use internals of Hypothesis; their tests in
-`tests/syncverify/search/` say which behavior of Hypothesis they rely on.
+Hypothesis has no setting for most of them. This module and `violation_database.py` are the only
+ones that use internals of Hypothesis; their tests in `tests/syncverify/search/` say which behavior
+of Hypothesis they rely on.
+
+Note [Plays inside a test]
+~~~~~~~~~~~~~~~~~~~~~~~~~~
+Hypothesis plays a failing test hundreds of times to make its example small, and once more to
+report it. So a play inside a test judges and does no more. The diagnosis (a witness, the lines
+that decide, a fix) takes seconds, and is made in the play that Hypothesis reports. A search
+inside a test is a test of its own to Hypothesis; without care its examples would count as those
+of the user's test.
+
+A fuzzer such as HypoFuzz reports no play. Its failures have the violation and the replay line.
 """
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Final
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Final, ParamSpec, TypeVar
 from unittest.mock import patch
 
 import torch
+from hypothesis import control, statistics
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
+from hypothesis.internal.scrutineer import MONITORING_TOOL_ID, Tracer
 
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _INDEPENDENT: Final = "syncverify-independent"
 # CPython serves objects of up to 512 bytes from free lists, one list per block size.
@@ -106,3 +124,57 @@ def shuffled_addresses() -> Iterator[None]:
     del ballast[::2]
     yield
     ballast.clear()
+
+
+def is_reported() -> bool:
+    """Tell whether the caller's failure is one to report: in no test, or in its last play."""
+    if not control.currently_in_test_context():
+        return True
+    return control.current_build_context().is_final
+
+
+@contextmanager
+def outside_of_tests() -> Iterator[None]:
+    """Run a test of our own as if no test were around it."""
+    with (
+        control._current_build_context.with_value(None),  # noqa: SLF001  # no public one
+        statistics.collector.with_value(None),
+    ):
+        yield
+
+
+def unexplained(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep the lines of a function out of the lines by which Hypothesis explains a failure.
+
+    Hypothesis lists lines that only failing examples run. Those of the harness would be the
+    first, and tracing them makes each play three times as slow.
+
+    Returns:
+        A function that does the same while Hypothesis does not trace.
+    """
+
+    @functools.wraps(function)
+    def untraced(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True  # pytest shows the user's lines
+        with _without_tracer():
+            return function(*args, **kwargs)
+
+    return untraced
+
+
+@contextmanager
+def _without_tracer() -> Iterator[None]:
+    """Switch the tracer of Hypothesis off."""
+    with ExitStack() as stack:
+        if sys.version_info >= (3, 12):
+            tool, monitoring = MONITORING_TOOL_ID, sys.monitoring
+            if monitoring.get_tool(tool) == "scrutineer":
+                events = monitoring.get_events(tool)
+                stack.callback(monitoring.set_events, tool, events)
+                monitoring.set_events(tool, 0)
+        else:
+            trace = sys.gettrace()
+            if isinstance(getattr(trace, "__self__", None), Tracer):
+                stack.callback(sys.settrace, trace)
+                sys.settrace(None)
+        yield

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
-
-from typing_extensions import override
+from typing import Protocol
 
 from syncverify.judge.properties import judge_run
+from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Identity as Identity
 from syncverify.playing.program.modules.layers import require_same_gradients
+from syncverify.playing.sim import SimBackend
 from syncverify.scenario.features import refuses_plain_steps
+from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import (
     DEFAULT_SCHEDULE,
@@ -50,41 +51,11 @@ class Backend(Protocol):
         """Play a scenario."""
 
 
-@runtime_checkable
-class ScheduledBackend(Backend, Protocol):
-    """A backend whose timing follows a schedule."""
+class RunListener:
+    """Receives runs and schedules of a judge; a class that inherits ignores the others."""
 
-    @property
-    def follows_schedules(self) -> Literal[True]:
-        """Tell whether it does."""
-
-    @override
-    def run(
-        self,
-        scenario: Scenario,
-        subject: Subject,
-        schedule: Schedule | Decisions = DEFAULT_SCHEDULE,
-    ) -> Run:
-        """Play a scenario with a schedule, or with decisions about timing."""
-
-
-@runtime_checkable
-class MortalBackend(Protocol):
-    """A backend that may lose its ranks for good."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Tell whether no more scenario can be played."""
-
-
-class RunListener(Protocol):
-    """Receives runs and schedules of a judge, for statistics."""
-
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
-        """Receive one run, after its properties were checked."""
-
-    def scenario_refused(self, digest: bytes) -> None:
-        """Receive a scenario of plain steps that the subject may refuse, and did."""
+    def run_judged(self, scenario: Scenario, run: Run, *, is_refused: bool) -> None:
+        """Receive one run, and whether the subject refused plain steps, as it may."""
 
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Receive the part of a scenario's schedules that was played."""
@@ -92,24 +63,18 @@ class RunListener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """One run and its violations.
-
-    Attributes:
-        violations: Violations by identity.
-        decisions: Decisions about timing in that run.
-        num_turns: Number of turns of the run, all ranks together.
-        branches: Whether another schedule may have another result.
-        error: Identity that the fault of the run has where no feature may be refused; None
-            for a run that came to its end.
-        ended_in: Step of the fault; None for a run that came to its end.
-    """
+    """One run and its violations."""
 
     violations: dict[Identity, FoundViolation]
     decisions: tuple[Decision, ...] = ()
+    # Number of turns of the run, all ranks together.
     num_turns: int = 0
+    # Whether another schedule may have another result.
     branches: bool = False
     applied: tuple[str, ...] = ()
     launches_per_step: int = 0
+    # Identity that the fault of the run has where no feature may be refused, and its step;
+    # None for a run that came to its end.
     error: Identity | None = None
     ended_in: int | None = None
 
@@ -119,29 +84,16 @@ class JudgedRun:
         return Schedule.of(self.decisions)
 
 
-class _ExploredSchedules(NamedTuple):
-    """The run to show of all schedules that were played.
-
-    Attributes:
-        judged: The first run that fails, or else the default one.
-        coverage: What was played; None if a run that fails ended it early.
-    """
-
-    judged: JudgedRun
-    coverage: ScheduleCoverage | None
+# The first run that fails of all schedules that were played, or else the default one; and what was
+# played, None if a run that fails ended it early.
+_Explored = tuple[JudgedRun, ScheduleCoverage | None]
 
 
 @dataclass(slots=True)
 class Judge:
     """Plays and judges: each scenario with each schedule once.
 
-    Attributes:
-        backend: Backend that plays the scenarios.
-        choice: Schedules to play.
-        random_seed: Seed of random priorities.
-        budget: Limits on the runs.
-        listener: Receives each run and each scenario's schedules; None for no statistics.
-        num_runs: Number of runs made.
+    `choice` says which schedules are played, `random_seed` is the seed of random priorities.
     """
 
     subject: Subject
@@ -149,7 +101,7 @@ class Judge:
     choice: ScheduleChoice
     random_seed: int
     budget: Budget = field(default_factory=Budget)
-    listener: RunListener | None = None
+    listener: RunListener = field(default_factory=RunListener)
     num_runs: int = 0
     # Hypothesis asks for the same scenario again while it shrinks, and the pass that shrinks
     # repeats the sequence of the pass that explores.
@@ -157,7 +109,7 @@ class Judge:
     _judged_runs: dict[tuple[bytes, Schedule, bool], JudgedRun] = field(
         default_factory=dict
     )
-    _explored: dict[bytes, _ExploredSchedules] = field(default_factory=dict)
+    _explored: dict[bytes, _Explored] = field(default_factory=dict)
 
     def judge_scenario(
         self,
@@ -175,13 +127,13 @@ class Judge:
             OutOfBudgetError: The judge may make no more runs.
         """
         first = self.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=twice)
-        if not isinstance(self.backend, ScheduledBackend):
+        if not isinstance(self.backend, SimBackend):
             return first
         judged, extent = first, FIRST if first.branches else SAME
         coverage: ScheduleCoverage | None = ScheduleCoverage(extent)
         if first.branches and not first.violations and self.choice.mode != "default":
             judged, coverage = self._of_other_schedules(scenario, first, draw)
-        if self.listener is not None and coverage is not None:
+        if coverage is not None:
             self.listener.schedules_played(scenario.digest(), coverage)
         return judged
 
@@ -193,7 +145,7 @@ class Judge:
         With `twice`, the schedule is played twice, and both runs are compared. Backends
         without schedules ignore `twice`: there two runs may differ, as timing differs.
         """
-        twice = twice and isinstance(self.backend, ScheduledBackend)
+        twice = twice and isinstance(self.backend, SimBackend)
         key = (scenario.digest(), schedule, twice)
         if key not in self._judged_runs:
             again, decisions = None, Decisions(SchedulePolicy(schedule))
@@ -209,31 +161,51 @@ class Judge:
             self._judged_runs[key] = self._judged(scenario, decisions, run, again)
         return self._judged_runs[key]
 
+    def shown_in(
+        self, scenario: Scenario, found: FoundViolation
+    ) -> FoundViolation | None:
+        """Return a violation as another scenario shows it with the same schedule, or None.
+
+        Raises:
+            OutOfBudgetError: The judge may make no more runs.
+        """
+        judged = self.judge_schedule(scenario, found.schedule)
+        return judged.violations.get(found.violation.identity)
+
+    def judge_reproducer(self, reproducer: Reproducer) -> JudgedRun:
+        """Return a run like that of the search: played twice for a violation that two runs show.
+
+        Raises:
+            OutOfBudgetError: The judge may make no more runs.
+        """
+        twice = reproducer.property == subject_is_deterministic.__name__
+        return self.judge_schedule(
+            reproducer.scenario, reproducer.schedule, twice=twice
+        )
+
     def _of_other_schedules(
         self, scenario: Scenario, first: JudgedRun, draw: Draw
-    ) -> _ExploredSchedules:
+    ) -> _Explored:
         """Play other schedules as far as the choice asks for."""
         if self.choice.mode == "drawn":
             # Drawn after the first run, which tells how many decisions there can be.
             drawn = self.judge_schedule(scenario, draw(first.num_turns))
             shown = drawn if drawn.violations else first
-            return _ExploredSchedules(shown, ScheduleCoverage(DRAWN))
+            return shown, ScheduleCoverage(DRAWN)
         key = scenario.digest()
         if key not in self._explored:
             self._explored[key] = self._explore_schedules(scenario, first)
         return self._explored[key]
 
-    def _explore_schedules(
-        self, scenario: Scenario, first: JudgedRun
-    ) -> _ExploredSchedules:
+    def _explore_schedules(self, scenario: Scenario, first: JudgedRun) -> _Explored:
         """Play other schedules until one fails, or all of the choice were played."""
         num_ranks, num_turns = scenario.mesh.num_ranks, first.num_turns
         timings = OtherTimings(self.choice, num_ranks, num_turns, self.random_seed)
         for decisions in timings:
             judged = self._judged(scenario, decisions, self._play(scenario, decisions))
             if judged.violations:
-                return _ExploredSchedules(judged, None)
-        return _ExploredSchedules(first, timings.coverage)
+                return judged, None
+        return first, timings.coverage
 
     def _judged(
         self,
@@ -248,11 +220,9 @@ class Judge:
         if verdict.violations:
             # A layer that is another function now would make the subject guilty.
             require_same_gradients(scenario.module)
-        if self.listener is not None:
-            self.listener.run_judged(scenario, run)
-            is_refused = fault is not None and not verdict.violations
-            if is_refused and refuses_plain_steps(scenario, own):
-                self.listener.scenario_refused(scenario.digest())
+        is_refused = fault is not None and not verdict.violations
+        is_refused = is_refused and refuses_plain_steps(scenario, own)
+        self.listener.run_judged(scenario, run, is_refused=is_refused)
         taken = tuple(decisions.taken)
         return JudgedRun(
             violations={
@@ -274,11 +244,11 @@ class Judge:
 
     def _play(self, scenario: Scenario, decisions: Decisions) -> Run:
         # After a hang on GPUs each scenario would hang. Blame for that is the first one's.
-        if isinstance(self.backend, MortalBackend) and self.backend.is_lost:
+        if getattr(self.backend, "is_lost", False):
             raise OutOfBudgetError
         self.budget.take_run()
         self.num_runs += 1
-        if isinstance(self.backend, ScheduledBackend):
+        if isinstance(self.backend, SimBackend):
             return self.backend.run(scenario, self.subject, decisions)
         return self.backend.run(scenario, self.subject)
 

@@ -33,12 +33,7 @@ _WRAPPERS: Final = (FunctionType, type(functools.cache(len)))
 
 @dataclass(frozen=True, slots=True)
 class PlayedLines:
-    """Lines in functions of one file.
-
-    Attributes:
-        all: Numbers of all lines that can run.
-        played: Numbers of the lines that ran in a scenario.
-    """
+    """Numbers of the lines in functions of one file: all that can run, and those that ran."""
 
     all: frozenset[int]
     played: frozenset[int]
@@ -64,55 +59,39 @@ def played_lines(
     It has the files of which a function ran. None probes nothing.
     """
     played: dict[str, PlayedLines] = {}
-    if factory is None:
+    probe = None if factory is None else _new_probe()
+    if factory is None or probe is None:
         yield played
         return
-    probe = _LineProbe(factory)
+    codes: dict[FunctionType, CodeType] = {}
+    probed: dict[CodeType, CodeType] = {}
+    for function in _functions(factory):
+        code = codes[function] = function.__code__
+        if code not in probed:
+            probed[code] = probe.instrument(code)
+        function.__code__ = probed[code]
     try:
         yield played
     finally:
         gc.collect()  # finalizers run now and not by chance: their lines count as well
-        probe.remove()
-        played.update(probe.lines())
-
-
-class _LineProbe:
-    """Probes in the functions of a subject, until `remove`."""
-
-    def __init__(self, factory: Callable[..., object]) -> None:
-        self._codes: dict[FunctionType, CodeType] = {}
-        probed: dict[CodeType, CodeType] = {}
-        try:
-            self._slipcover = Slipcover(d_miss_threshold=_NEVER)
-        except ValueError:
-            # Another tool of the process counts lines by `sys.monitoring`.
-            return
-        if sys.version_info >= (3, 12):
-            sys.monitoring.restart_events()  # lines that a probe before this one has seen
-        for function in _functions(factory):
-            code = self._codes[function] = function.__code__
-            if code not in probed:
-                probed[code] = self._slipcover.instrument(code)
-            function.__code__ = probed[code]
-
-    def lines(self) -> dict[str, PlayedLines]:
-        """Return the lines of each file of which a function ran."""
-        if not self._codes:
-            return {}
-        files: dict[str, Any] = self._slipcover.get_coverage()["files"]
-        return {
-            path: PlayedLines(
-                frozenset(lines["executed_lines"] + lines["missing_lines"]),
-                frozenset(lines["executed_lines"]),
-            )
-            for path, lines in files.items()
-            if lines["executed_lines"]
-        }
-
-    def remove(self) -> None:
-        """Give the functions their own code again."""
-        for function, code in self._codes.items():
+        for function, code in codes.items():
             function.__code__ = code
+        files: dict[str, Any] = probe.get_coverage()["files"] if codes else {}
+        for path, lines in files.items():
+            ran = frozenset(lines["executed_lines"])
+            if ran:
+                played[path] = PlayedLines(ran | {*lines["missing_lines"]}, ran)
+
+
+def _new_probe() -> Slipcover | None:
+    """Return a probe; None where another tool of the process counts lines by `sys.monitoring`."""
+    try:
+        probe = Slipcover(d_miss_threshold=_NEVER)
+    except ValueError:
+        return None
+    if sys.version_info >= (3, 12):
+        sys.monitoring.restart_events()  # lines that a probe before this one has seen
+    return probe
 
 
 def _functions(factory: Callable[..., object]) -> Iterator[FunctionType]:
@@ -131,9 +110,6 @@ def modules_of(factory: Callable[..., object]) -> list[ModuleType]:
     The packages of what the module of the factory imports count as well, so that a class
     that wraps a synchronizer brings the synchronizer. Installed packages do not, nor do
     other tests: pytest loads them all, hundreds of files maybe, and no subject plays them.
-
-    Returns:
-        The modules.
     """
     own = sys.modules.get(getattr(factory, "__module__", None) or "")
     bases = inspect.getmro(factory) if inspect.isclass(factory) else ()

@@ -5,28 +5,32 @@ Note [The last scenarios of a search]
     two hundred. So the last twentieth of the scenarios belongs to the values that no scenario
     has had: each is drawn until it has one. Where no value is missing, the sequence of random
     scenarios goes on. A search of few scenarios may still lack values; its verdict says so.
-    But if it plays two scenarios or more, one of them has several ranks. A scenario for one
-    value takes the words of others too, see `added_words.py`.
+    But if it plays two scenarios or more, one of them has several ranks.
+
+    Most of the missing values are words that any scenario can take. So a scenario that is played for
+    one value takes words of others too: one for each step, each parameter and each topic of the
+    scenario.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from hypothesis import Phase
 
+from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.feature_table import FEATURES, TABLE
-from syncverify.scenario.features import features_of
+from syncverify.scenario.feature_table import FEATURES, NEVER_WITH, PLAIN, TABLE
+from syncverify.scenario.features import features_of, features_outside
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.added_words import with_added_words
-from syncverify.search.drawing import Drawing, EndedError
+from syncverify.search.drawing import Drawing, EndedError, named_seed
+from syncverify.search.feature_scenarios import with_word, words_at
 from syncverify.search.judge import Draw
 
 _ONE_RESERVED_IN: Final = 20
@@ -60,29 +64,23 @@ def _wanted(coverage: Coverage) -> list[Feature]:
 def scenarios_of_missing_values(
     coverage: Coverage, random_seed: int
 ) -> Iterator[Scenario]:
-    """Yield a scenario for each value that no scenario had, those yielded before included.
-
-    Args:
-        coverage: The scenarios that were played; the caller adds each one that is yielded.
-        random_seed: Seed of the search.
-    """
+    """Yield a scenario for each value that no scenario had; the caller adds it to `coverage`."""
     for value in _wanted(coverage):
         if value in coverage.missing_values():
             drawn = _drawn(coverage, value, random_seed)
             if drawn:
                 least = min(drawn, key=lambda each: _tells_little(each, value))
-                yield with_added_words(least, coverage.missing_values(), coverage)
+                yield _with_added_words(least, coverage.missing_values(), coverage)
 
 
 def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenario]:
     """Draw scenarios that have a value, until one shows much about it."""
     space = coverage.space
-    seed = hashlib.sha256(f"{random_seed}: {value}".encode()).digest()
     drawing = Drawing(
         _asking(space.capabilities, value),
         space.max_ranks,
         _MAX_DRAWN,
-        int.from_bytes(seed[:4]),
+        named_seed(random_seed, value),
         focus=value.topic if value.topic == "module" else None,
         size=value.value if value.topic == "size" else None,
     )
@@ -90,7 +88,7 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
 
     def take(scenario: Scenario, _: Draw) -> None:
         if TABLE[value.topic].fits_any:  # most drawn scenarios can take the word
-            scenario = with_added_words(scenario, [value], coverage)
+            scenario = _with_added_words(scenario, [value], coverage)
         if value in features_of(scenario) and value in coverage.judged(scenario):
             found.append(scenario)
             if not any(_tells_little(scenario, value)):
@@ -145,3 +143,42 @@ def _tells_little(scenario: Scenario, value: Feature) -> tuple[bool, ...]:
 def _num_reduced(scenario: Scenario) -> int:
     """Count the reduced gradients; an offset beyond the first is that of another one."""
     return sum(bool(reduce_axes(scenario.mesh, spec)) for spec in scenario.trainable)
+
+
+def _with_added_words(
+    scenario: Scenario, values: Iterable[Feature], coverage: Coverage
+) -> Scenario:
+    """Return a scenario with words of some values, on which it judges something.
+
+    What the scenario judged without the words, it judges with them.
+    """
+    judged = coverage.judged(scenario)
+    if scenario.module != PLAIN:
+        return scenario
+    for value in values:
+        if value in judged or not TABLE[value.topic].fits_any:
+            continue
+        for candidate in _candidates(scenario, *value):
+            found = coverage.judged(candidate)
+            if found >= {*judged, value} and _is_legal(candidate, coverage):
+                scenario, judged = candidate, found
+                break
+    return scenario
+
+
+def _candidates(scenario: Scenario, topic: str, word: str) -> Iterator[Scenario]:
+    """Yield the scenario with a word in the place of a plain one, once for each place."""
+    is_of_parameter = TABLE[topic].part == "parameter"
+    for place, known in enumerate(words_at(scenario, topic)):
+        trains = not is_of_parameter or scenario.parameters[place].requires_grad
+        if known == TABLE[topic].plain_word and trains:
+            with contextlib.suppress(ScenarioFormatError):
+                yield with_word(scenario, topic, word, [place])
+
+
+def _is_legal(scenario: Scenario, coverage: Coverage) -> bool:
+    """Tell whether the contract covers a scenario that has no pair of `NEVER_TOGETHER`."""
+    found = {*features_of(scenario)}
+    return not features_outside(scenario, coverage.space.capabilities) and all(
+        found.isdisjoint(NEVER_WITH.get(feature, ())) for feature in found
+    )

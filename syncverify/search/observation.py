@@ -30,7 +30,8 @@ from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.result import distinct_identities
-from syncverify.search.shrinking import leave_things_out
+from syncverify.search.smaller_scenarios import simpler_scenarios
+from syncverify.search.smallest import smallest
 from syncverify.subjects.subject import Subject
 
 Rating = Literal["wrong", "hangs", "unclear", "refused", "right", "not tried"]
@@ -58,15 +59,11 @@ INTERRUPTED: Final = "the run was interrupted"
 
 @dataclass(frozen=True, slots=True)
 class ObservationPlan:
-    """Size and seed of an observation.
-
-    Attributes:
-        num_scenarios: Number of scenarios to play for each feature.
-        num_simpler: Number of runs in which the worst scenario of a feature may become
-            simpler.
-    """
+    """Size and seed of an observation."""
 
     max_ranks: int
+    # Number of scenarios to play for each feature, and of runs in which the worst one may become
+    # simpler.
     num_scenarios: int
     num_simpler: int
     random_seed: int
@@ -75,16 +72,13 @@ class ObservationPlan:
 
 @dataclass(frozen=True, slots=True)
 class RatedFeature:
-    """One rating for a feature, and the scenarios behind it.
-
-    Attributes:
-        found: The violation in the simplest scenario with this rating; None for a feature that
-            is right, refused or not tried.
-    """
+    """One rating for a feature, and the scenarios behind it."""
 
     feature: str
     rating: Rating
     counts: Counter[Rating] = field(default_factory=Counter)
+    # The violation in the simplest scenario with this rating; None for a feature that is right,
+    # refused or not tried.
     found: FoundViolation | None = None
     reason: str = ""
 
@@ -106,14 +100,9 @@ def observe(
     features: Collection[str],
     known: Collection[Identity] = (),
 ) -> Iterator[RatedFeature]:
-    """Yield one observation for each feature.
+    """Yield one observation for each feature, given as `topic=value`.
 
-    Args:
-        subject: The synchronizer.
-        backend: Backend that plays the scenarios.
-        plan: Size and seed.
-        features: Features to observe, as `topic=value`.
-        known: Identities of violations of plain training steps.
+    `known` are the identities of violations of plain training steps.
     """
     of_companions = dict[str, set[Identity]]()
     for feature in features:
@@ -153,19 +142,13 @@ def _observing(
 
 @dataclass(slots=True)
 class _FeatureObservation:
-    """The observation of one feature.
-
-    Attributes:
-        scenarios: Scenarios with the feature.
-        plan: Bounds of the observation.
-        is_out_of_time: Whether the time limit was reached.
-        refusal: Reason that the scenarios were refused; "" if they were not.
-    """
+    """The observation of one feature."""
 
     scenarios: FeatureScenarios
     judge: Judge
     plan: ObservationPlan
     is_out_of_time: bool = False
+    # Reason why scenarios were refused; "" if none was.
     refusal: str = ""
 
     def identities(self, num_scenarios: int) -> set[Identity]:
@@ -228,19 +211,13 @@ class _FeatureObservation:
         return "no scenario of this contract has it"
 
     def _simplest(self, found: FoundViolation) -> FoundViolation:
-        def better(scenario: Scenario, best: FoundViolation) -> FoundViolation:
-            if not self.scenarios.has_feature(scenario):
-                return best
-            judged = self.judge.judge_schedule(scenario, best.schedule)
-            return judged.violations.get(found.violation.identity, best)
-
+        own, has_feature = self.scenarios.capabilities, self.scenarios.has_feature
+        self.judge.budget.runs_left = self.plan.num_simpler
         try:
-            return leave_things_out(
-                self.scenarios.capabilities,
-                self.judge.budget,
+            return smallest(
                 found,
-                better,
-                max_runs=self.plan.num_simpler,
+                lambda best: filter(has_feature, simpler_scenarios(best.scenario, own)),
+                self.judge.shown_in,
             )
         except EnvironmentNotSupportedError:  # of a scenario on the way
             return found

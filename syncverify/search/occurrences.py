@@ -58,21 +58,17 @@ def ranked(identities: Iterable[Identity]) -> list[Identity]:
 
 @dataclass(slots=True)
 class Occurrences:
-    """The identities that runs showed.
+    """The identities that runs showed."""
 
-    Attributes:
-        first: The first violation of each identity.
-        own: The first violation of each identity that a run showed without a cause.
-        causes: By identity, how often a run showed it together with a cause, by that cause.
-        clues: By identity, what all its violations show, and what explains each one that was
-            met without a cause.
-        joined: By identity, the one that explains it, as further runs have shown.
-    """
-
+    # The first violation of each identity, and the first one that a run showed without a cause.
     first: dict[Identity, FoundViolation] = field(default_factory=dict)
     own: dict[Identity, FoundViolation] = field(default_factory=dict)
+    # How often a run showed an identity together with a cause, by that cause.
     causes: dict[Identity, Counter[Identity]] = field(default_factory=dict)
+    # What all violations of an identity show, and what explains each one that was met without a
+    # cause.
     clues: dict[Identity, Clues] = field(default_factory=dict)
+    # The identity that explains another one, as further runs have shown.
     joined: dict[Identity, Identity] = field(default_factory=dict)
 
     def update(self, later: Occurrences) -> None:
@@ -124,8 +120,7 @@ class Occurrences:
     def reported(self) -> dict[Identity, tuple[RelatedViolation, ...]]:
         """Return the identities that count as violations, in the order of a report.
 
-        Returns:
-            Each with the violations that it explains: consequences, then forms.
+        Each has the violations that it explains: consequences, then forms.
         """
         forms = _forms(ranked(self.own.keys()), self.clues, self.joined)
         explained = defaultdict[Identity, list[RelatedViolation]](list)

@@ -45,18 +45,14 @@ _name: Final = type.__dict__["__name__"].__get__
 
 @dataclass(frozen=True, slots=True)
 class ShownValue:
-    """A value as a report shows it.
-
-    Attributes:
-        word: The value in words, a container as its size: `0`, `None`, `3 elements`.
-        size: Number of elements of a container; None for any other value.
-        is_whole: Whether it is a whole number that `word` shows.
-        is_code: Whether `word` is an expression with this value.
-    """
+    """A value as a report shows it: in words, a container as `3 elements`."""
 
     word: str
+    # Number of elements of a container.
     size: int | None = None
+    # Whether it is a whole number that `word` shows.
     is_whole: bool = False
+    # Whether `word` is an expression with this value.
     is_code: bool = False
 
 
@@ -65,41 +61,29 @@ NOT_SET: Final = ShownValue("not set")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a path.
-
-    Attributes:
-        kind: Whether it is an attribute, a key of a dict, or an index.
-        text: As code has it: `.count`, `['ready']`, `[0]`; a parameter by its name: `[p0]`.
-        is_any: Whether it is one of many that are alike: an index, a parameter.
-    """
+    """One part of a path, as code has it: `.count`, `['ready']`, `[0]`, a parameter as `[p0]`."""
 
     kind: Literal["attribute", "key", "index"]
     text: str
+    # Whether it is one of many that are alike: an index, a parameter.
     is_any: bool = False
 
 
 @dataclass(slots=True)
 class Spot:
-    """A value at the end of a path.
-
-    Attributes:
-        parts: The path.
-        holder: Object or container that holds the value.
-        key: Attribute, key or index in the holder.
-        value: The value.
-        elements: The elements of a container, a pair for each of a dict; None for others.
-    """
+    """A value at the end of a path: what `holder` has as attribute, key or index `key`."""
 
     parts: tuple[Part, ...]
     holder: Any
     key: Any
     value: Any
+    # The elements of a container, a pair for each of a dict; None for others.
     elements: list[Any] | None
 
     @property
     def path(self) -> str:
-        """The path as a text, such as `self.count[p0]`."""
-        return "self" + "".join(part.text for part in self.parts)
+        """The path as a text."""
+        return _path(self.parts)
 
     @property
     def shown(self) -> ShownValue:
@@ -137,15 +121,15 @@ class Spot:
             _refill(target, before.elements)
 
 
+def _path(parts: tuple[Part, ...]) -> str:
+    """Return a path as a text, such as `self.count[p0]`."""
+    return "self" + "".join(part.text for part in parts)
+
+
 def state_of(owner: object, names: Mapping[int, str]) -> dict[str, Spot]:
     """Return the plain values that an object leads to, by path; see Note [State without calls].
 
-    Args:
-        owner: The object.
-        names: Names of parameters, by `id`.
-
-    Returns:
-        Short paths first; a bounded number.
+    There is a bounded number of them, short paths first. `names` are names of parameters, by `id`.
     """
     found: dict[str, Spot] = {}
     waiting = deque(_spots_in(owner, (), names))
@@ -301,3 +285,55 @@ def shown_value(value: Any) -> ShownValue:
     if enum.Enum in _mro(kind):
         return ShownValue(f"{_name(kind)}.{_own(value).get('_name_')}")
     return ShownValue(f"an object of class {_name(kind)}")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """A value that one step left in a subject: where `step` begins, it is not as for step 0."""
+
+    parts: tuple[Part, ...]
+    before: ShownValue
+    after: ShownValue
+    step: int
+
+    @property
+    def path(self) -> str:
+        """The path as a text."""
+        return _path(self.parts)
+
+    @property
+    def pattern(self) -> str:
+        """The path with a star for each part that is one of many."""
+        texts = ("[*]" if part.is_any else part.text for part in self.parts)
+        return "self" + "".join(texts)
+
+    @property
+    def is_size(self) -> bool:
+        """Tell whether the later value is shown as the number of its elements."""
+        return self.after.size is not None
+
+    @property
+    def is_number(self) -> bool:
+        """Tell whether the later value is a whole number, or the size of a container."""
+        return self.is_size or self.after.is_whole
+
+    @property
+    def is_grown(self) -> bool:
+        """Tell whether it is a size, or the count of one parameter or bucket of many.
+
+        A flag, or a number of the whole synchronizer, may be meant to stay.
+        """
+        is_one_of_many = any(part.is_any for part in self.parts)
+        return self.is_size or (self.is_number and is_one_of_many)
+
+    @property
+    def text(self) -> str:
+        """The fact in one line."""
+        verb = "holds" if self.is_size else "is"
+        past, size = f"was {self.before.word}", self.before.size
+        if self.is_size and size is not None:
+            past = f"held {size}"
+        return (
+            f"{self.path} {verb} {self.after.word} where step {self.step} begins, "
+            f"and {past} where step 0 began"
+        )

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from typing_extensions import override
+
+from syncverify.errors import UsageError
 from syncverify.judge.ordering.unordered import places_of
-from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
 from syncverify.playing.choice import AnyBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.feature_table import OPTIONAL
+from syncverify.scenario.features import features_outside
 from syncverify.scenario.replay_token import Reproducer
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import ScheduleChoice, ScheduleCoverage
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
+from syncverify.search.judge import Backend, Identity, Judge, RunListener
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 from syncverify.trace.timeline.timeline import RecordKey
@@ -30,18 +34,13 @@ _NOT_AGAIN = frozenset({"process_died", "never_returns"})
 
 @dataclass(frozen=True)
 class Replayed:
-    """A scenario that was played once more.
-
-    Attributes:
-        run: The run.
-        found: Its violations, by identity.
-        violation: The violation of the reproducer as the run shows it, or as it was known.
-    """
+    """A scenario that was played once more, and all violations of the run."""
 
     scenario: Scenario
     capabilities: Capabilities
     run: Run
     found: Mapping[Identity, FoundViolation]
+    # The violation of the reproducer as the run shows it, or as it was known.
     violation: Violation
     launches_per_step: int
 
@@ -51,35 +50,22 @@ class Replayed:
         right = reference(self.scenario, self.capabilities, self.run.device)
         return Judgement(self.scenario, self.run, right)
 
+    @property
+    def race(self) -> tuple[RecordKey, RecordKey] | None:
+        """The two records of the run that nothing orders, if the violation is about two."""
+        return places_of(self.violation.evidence.unordered, self.run)
+
 
 @dataclass(slots=True)
-class _LastRun:
-    """A listener that keeps the last run, of which a verdict tells."""
+class _LastRun(RunListener):
+    """Keeps the last run, of which a verdict tells."""
 
-    run: Run | None = field(default=None)
+    run: Run | None = None
 
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
+    @override
+    def run_judged(self, scenario: Scenario, run: Run, *, is_refused: bool) -> None:
         """Keep a run."""
         self.run = run
-
-    def scenario_refused(self, digest: bytes) -> None:
-        """Ignore that the subject refused it."""
-
-    def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
-        """Ignore schedules: one is played."""
-
-
-def judge_again(judge: Judge, reproducer: Reproducer) -> JudgedRun:
-    """Play a reproducer as the search did: twice for a violation that two runs show.
-
-    Returns:
-        The judged run, with all its violations.
-
-    Raises:
-        OutOfBudgetError: The judge may make no more runs.
-    """
-    twice = reproducer.property == subject_is_deterministic.__name__
-    return judge.judge_schedule(reproducer.scenario, reproducer.schedule, twice=twice)
 
 
 def replayed(
@@ -88,17 +74,16 @@ def replayed(
     backend: Backend,
     known: Violation | None = None,
 ) -> Replayed:
-    """Play the scenario of a reproducer, with its schedule, and judge it by all properties.
+    """Return a play of a reproducer, with its schedule, judged by all properties.
 
-    Returns:
-        The play. Its violation is `known` where the run does not show it.
+    The violation of the play is `known` where the run does not show it.
 
     Raises:
         OutOfBudgetError: The backend has lost its ranks.
     """
     kept = _LastRun()
     judge = Judge(subject, backend, ScheduleChoice(), random_seed=0, listener=kept)
-    judged = judge_again(judge, reproducer)
+    judged = judge.judge_reproducer(reproducer)
     identity = (reproducer.property, reproducer.cause)
     same = judged.violations.get(identity)
     known = known or Violation(*identity, "it does not occur")
@@ -116,11 +101,10 @@ def replayed(
 def shown_again(
     entry: FoundViolation, subject: Subject, backend: AnyBackend
 ) -> Replayed | None:
-    """Play the scenario of a violation for its trace and its gradients.
+    """Return a play of a violation, for its trace and its gradients.
 
-    Returns:
-        The play; None where the run would end or hold the process, or the backend has lost its
-        ranks.
+    None stands for a run that would end or hold the process, and for a backend that has lost its
+    ranks.
     """
     if entry.violation.cause in _NOT_AGAIN:
         return None
@@ -134,6 +118,28 @@ def shown_again(
         return None
 
 
-def race_of(shown: Replayed) -> tuple[RecordKey, RecordKey] | None:
-    """Return the two records of a run that nothing orders, if a violation is about two."""
-    return places_of(shown.violation.evidence.unordered, shown.run)
+def observing(subject: Subject, scenario: Scenario) -> Subject:
+    """Return the subject as one that may refuse each feature of a scenario beyond its contract.
+
+    The scenario is one that a user chose.
+
+    Raises:
+        UsageError: The contract leaves out a value of plain steps that the scenario has.
+    """
+    own = subject.capabilities
+    newer = {*own.newer_features}
+    beyond = {
+        str(feature)
+        for feature in features_outside(scenario, own)
+        if feature in OPTIONAL or feature in newer
+    }
+    capabilities = replace(
+        own, refused=own.refused | beyond, outside=own.outside - beyond
+    )
+    outside = [*map(str, features_outside(scenario, capabilities))]
+    if outside:
+        raise UsageError(
+            f"subject {subject.name!r} does not promise to handle {', '.join(outside)}: its "
+            "capabilities leave that out; replay with a subject that covers it"
+        )
+    return replace(subject, capabilities=capabilities)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
+from typing_extensions import override
+
 from syncverify.judge.consequences import other_forms
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.properties import overlap
@@ -16,7 +18,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import ScheduleCoverage
 from syncverify.scenario.size import size_of
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Identity
+from syncverify.search.judge import Identity, RunListener
 from syncverify.search.line_probe import PlayedLines, merged_lines
 from syncverify.search.occurrences import Occurrences, ranked
 from syncverify.trace.run import Run
@@ -24,27 +26,23 @@ from syncverify.trace.run import Run
 
 @dataclass(frozen=True, slots=True)
 class RunStatistics:
-    """Statistics of the runs before shrinking.
+    """Statistics of the runs before shrinking."""
 
-    Attributes:
-        num_overlaps: Steps of ranks in which a reduction started before backward ended.
-        num_overlaps_possible: Steps of ranks in which a reduction could have done so.
-        held: The most memory that `record_stream` held back in one run.
-        schedules: The number of scenarios by the schedules that were played of each.
-        remarks: Remarks on runs, in words, each once.
-        num_refused: Number of scenarios in which the subject refused a value of plain steps by
-            a clear error, as its contract allows.
-        lines: Lines of the subject that ran, by file; none on backends with processes.
-        most_steps: Largest number of steps of a run that came to its end.
-    """
-
+    # Steps of ranks in which a reduction started before backward ended, or could have done so.
     num_overlaps: int = 0
     num_overlaps_possible: int = 0
+    # The most memory that `record_stream` held back in one run.
     held: HeldMemory = field(default_factory=HeldMemory)
+    # The number of scenarios by the schedules that were played of each.
     schedules: Mapping[ScheduleCoverage, int] = field(default_factory=dict)
+    # Remarks on runs, in words, each once.
     remarks: tuple[str, ...] = ()
+    # Number of scenarios in which the subject refused a value of plain steps by a clear error, as
+    # its contract allows.
     num_refused: int = 0
+    # Lines of the subject that ran, by file; none on backends with processes.
     lines: Mapping[str, PlayedLines] = field(default_factory=dict)
+    # Largest number of steps of a run that came to its end.
     most_steps: int = 0
 
     @classmethod
@@ -64,7 +62,7 @@ class RunStatistics:
         )
 
 
-class StatisticsCollector:
+class StatisticsCollector(RunListener):
     """Listens to a judge and collects statistics of its runs."""
 
     def __init__(self) -> None:
@@ -73,8 +71,11 @@ class StatisticsCollector:
         self._schedules: dict[bytes, ScheduleCoverage] = {}
         self._refused: set[bytes] = set()
 
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
+    @override
+    def run_judged(self, scenario: Scenario, run: Run, *, is_refused: bool) -> None:
         """Count the overlaps of one run and measure its held memory."""
+        if is_refused:
+            self._refused.add(scenario.digest())
         overlaps = overlap(scenario, run)
         held = held_memory([rank_run.trace for rank_run in run.ranks])
         of_run = RunStatistics(
@@ -86,13 +87,10 @@ class StatisticsCollector:
         )
         self._of_runs = RunStatistics.merged([self._of_runs, of_run])
 
+    @override
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Note the part of a scenario's schedules that was played."""
         self._schedules[digest] = coverage
-
-    def scenario_refused(self, digest: bytes) -> None:
-        """Note that the subject refused a scenario, as its contract allows."""
-        self._refused.add(digest)
 
     def statistics(self) -> RunStatistics:
         """Return the statistics of all runs so far."""
@@ -107,29 +105,25 @@ class StatisticsCollector:
 class SearchResult:
     """Coverage, violations and statistics of a search.
 
-    Attributes:
-        num_examples: Number of scenarios played before shrinking.
-        seconds: Seconds of the search, including shrinking.
-        coverage: Features of these scenarios.
-        violations: The shrunk violations; `merged` puts them in the order of `ALL_PROPERTIES`.
-        statistics: Statistics of the runs before shrinking.
-        met: The violations of these runs, with those that other ones explain.
-        stopped: Why no further scenario was played, "" if all were; an end that a user asked
-            for is none.
-        draws: Number of decisions of each schedule that was drawn, by the digest of its
-            scenario; none where nothing was met, and none of several results.
-        campaign: File from which the search would go on, to delete once its report is
-            written; None for none, or while scenarios are left.
+    Numbers, coverage and statistics are those of the runs before shrinking.
     """
 
     num_examples: int
+    # Of the search, including shrinking.
     seconds: float
     coverage: Coverage
+    # The shrunk violations; `merged` puts them in the order of `ALL_PROPERTIES`.
     violations: list[FoundViolation]
     statistics: RunStatistics = field(default_factory=RunStatistics)
+    # The violations of the runs before shrinking, with those that other ones explain.
     met: Occurrences = field(default_factory=Occurrences)
+    # Why no further scenario was played; "" if all were, or if a user asked for the end.
     stopped: str = ""
+    # Number of decisions of each schedule that was drawn, by the digest of its scenario; none
+    # where nothing was met, and none of several results.
     draws: Mapping[bytes, int] = field(default_factory=dict)
+    # File from which the search would go on, to delete once its report is written; None for none,
+    # or while scenarios are left.
     campaign: Path | None = None
 
 

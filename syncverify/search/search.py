@@ -19,60 +19,28 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from itertools import islice
-from typing import NamedTuple
-
-from hypothesis import Phase
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from syncverify.judge.properties.determinism import subject_is_deterministic
-from syncverify.progress import Progress
-from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
+from syncverify.processes.calls import Crew
+from syncverify.progress import Progress, SilentProgress
+from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.scenario.settings import Settings
-from syncverify.scenario.space import Space
-from syncverify.search.budget import (
-    AFTER_A_HANG,
-    BACKENDS_OF_ONE_PROCESS,
-    Budget,
-    OutOfBudgetError,
-    is_hang,
-)
-from syncverify.search.drawing import Drawing, EndedError, ScenarioSequence
+from syncverify.search.budget import AFTER_A_HANG, Budget, OutOfBudgetError, is_hang
+from syncverify.search.campaign_file import CampaignFile
+from syncverify.search.drawing import Drawing
+from syncverify.search.exploration import Exploration, explore
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Backend, Draw, Identity, Judge, JudgedRun
-from syncverify.search.line_probe import played_lines
-from syncverify.search.missing_values import (
-    num_reserved,
-    scenarios_of_missing_values,
-)
-from syncverify.search.occurrences import Occurrences, join_complements
-from syncverify.search.result import SearchResult, StatisticsCollector
+from syncverify.search.judge import Backend, Identity, Judge
+from syncverify.search.missing_values import num_reserved
+from syncverify.search.occurrences import join_complements
+from syncverify.search.result import SearchResult
+from syncverify.search.sharded_search import PlacesMet, explore_in_shards
 from syncverify.search.shrinking import shrink
 from syncverify.subjects.subject import Subject
 
 _DETERMINISM = subject_is_deterministic.__name__
-# An order that comes from chance is the same in half of the second plays of two buckets.
-_MIN_PLAYS = 6
-
-
-class PlaceMet(NamedTuple):
-    """The sequence in which a violation was met.
-
-    Attributes:
-        drawing: The sequence.
-        draws: Number of decisions of each schedule that was drawn there, by the digest of the
-            scenario; None where the judge has these runs in its cache.
-    """
-
-    drawing: Drawing
-    draws: Mapping[bytes, int] | None = None
-
-
-# The place of the first violation of each identity.
-PlacesMet = dict[Identity, PlaceMet]
 
 
 def search(
@@ -81,64 +49,39 @@ def search(
     settings: Settings,
     progress: Progress[FoundViolation],
     known: Collection[Identity] = (),
-    elsewhere: Callable[[], tuple[SearchResult, PlacesMet]] | None = None,
+    crew: Crew | None = None,
+    campaign: CampaignFile | None = None,
 ) -> SearchResult:
-    """Search for violations of a subject on a backend.
+    """Return the coverage, the statistics, and the shrunk violations of a subject.
 
-    Args:
-        subject: The synchronizer.
-        backend: Backend that plays the scenarios.
-        settings: Settings of the search.
-        progress: Receives each scenario and each run for shrinking.
-        known: Identities of violations that an earlier run has shrunk.
-        elsewhere: Explores in shards, in place of this function; None for a search without.
-
-    Returns:
-        The coverage, the statistics, and the shrunk violations.
+    An earlier run has shrunk the violations `known`. A crew plays the search in shards, of which
+    `campaign` keeps those that were played.
     """
     started = time.monotonic()
-    judge = _judge_of(subject, backend, settings, started)
-    whole = PlaceMet(Drawing.of(subject.capabilities, settings))
-    if elsewhere is None:
-        result = explore(judge, whole.drawing, settings, progress)
-        places = dict.fromkeys(result.met.own, whole)
+    drawing, judge = _search_of(subject, backend, settings)
+    if settings.time_limit_seconds is not None:
+        judge.budget.deadline = started + settings.time_limit_seconds
+    places: PlacesMet = {}
+    if crew is None:
+        result = explore(judge, drawing, settings, progress)
     else:
-        result, places = elsewhere()
+        result, places = explore_in_shards(subject, settings, progress, crew, campaign)
     met, violations = result.met, result.violations
     join_complements(judge, met)
     counting = [*met.reported()][: 1 if settings.stop_at_first else None]
     # One more hang ends all shrinking.
     for identity in sorted(counting, key=lambda one: is_hang(one[1], backend.name)):
         if identity not in known:
-            first = met.own[identity]
-            drawing, draws = places[identity]
-            least = shrink(
-                drawing,
-                judge,
-                identity=identity,
-                first=first,
-                progress=progress,
-                met=met,
-                draws=draws,
-            )
+            met_in, draws = places.get(identity, (drawing, None))
+            least = shrink(met_in, judge, met.own[identity], progress, met, draws)
             violations.append(least)
             progress.shrunk(least)
-    # A second run of each shows a subject that depends on chance; one such violation is enough.
-    chance = [each for each in violations if each.violation.property == _DETERMINISM]
-    for entry in [
-        each for each in violations if not is_hang(each.violation.cause, backend.name)
-    ]:
-        judge.budget.num_slow_runs, judge.budget.runs_left = 0, 2
-        with contextlib.suppress(OutOfBudgetError):
-            if not chance:
-                again = judge.judge_schedule(entry.scenario, entry.schedule, twice=True)
-                found = again.violations.items()
-                chance = [each for (name, _), each in found if name == _DETERMINISM][:1]
-                for each in chance:
-                    progress.found(each)
-                    progress.shrunk(each)
-                    violations.append(each)
-                    met.add({each.violation.identity: each})
+    if not any(each.violation.property == _DETERMINISM for each in violations):
+        for each in _of_chance(judge, violations):
+            progress.found(each)
+            progress.shrunk(each)
+            violations.append(each)
+            met.add({each.violation.identity: each})
     # A hang while a scenario is made small is one too many for features beyond.
     hung = AFTER_A_HANG if judge.budget.num_hangs else ""
     result.stopped = result.stopped or hung
@@ -146,149 +89,79 @@ def search(
     return result
 
 
-def _judge_of(
-    subject: Subject, backend: Backend, settings: Settings, started: float
-) -> Judge:
-    limit = settings.time_limit_seconds
-    budget = Budget(deadline=None if limit is None else started + limit)
+def _of_chance(judge: Judge, violations: list[FoundViolation]) -> list[FoundViolation]:
+    """Return a violation that shows chance: two plays of the scenario of another one differ.
+
+    It is alone in the list, which is empty where both plays of each are alike.
+    """
+    for entry in violations:
+        if is_hang(entry.violation.cause, judge.backend.name):
+            continue
+        judge.budget.num_slow_runs, judge.budget.runs_left = 0, 2
+        with contextlib.suppress(OutOfBudgetError):
+            again = judge.judge_schedule(entry.scenario, entry.schedule, twice=True)
+            for (name, _), found in again.violations.items():
+                if name == _DETERMINISM:
+                    return [found]
+    return []
+
+
+def _search_of(
+    subject: Subject, backend: Backend, settings: Settings
+) -> tuple[Drawing, Judge]:
+    drawing = Drawing.of(subject.capabilities, settings)
     choice = ScheduleChoice.parse(settings.schedules)
-    return Judge(subject, backend, choice, settings.random_seed, budget)
+    return drawing, Judge(subject, backend, choice, settings.random_seed, Budget())
 
 
-def explore(
-    judge: Judge,
-    scenarios: ScenarioSequence,
-    settings: Settings,
-    progress: Progress[FoundViolation],
-) -> SearchResult:
-    """Play all scenarios of a sequence, with others for missing values, and shrink nothing.
+@dataclass(frozen=True, slots=True)
+class FirstViolation:
+    """The first violation of a search, None if there was none, and its cost."""
 
-    Args:
-        judge: Judge of the subject; its cache spares the shrinker these runs.
-        scenarios: The sequence.
-        settings: Settings of the search, or of a part of it.
-        progress: Receives each scenario and each violation.
+    num_examples: int
+    # Time until the violation was met.
+    seconds: float
+    found: FoundViolation | None = None
+    seconds_to_shrink: float = 0.0
 
-    Returns:
-        The coverage, the statistics, and the violations as they were met.
+
+def find_first(
+    subject: Subject, backend: Backend, settings: Settings
+) -> FirstViolation:
+    """Return the first violation of a random sequence, shrunk.
+
+    No scenario is drawn for a missing value, so that a longer sequence begins with a shorter
+    one: the twin of a defect plays each scenario of the defect. If a scenario has several
+    violations, the one that a report names first is shrunk.
     """
-    started, subject = time.monotonic(), judge.subject
-    collector = judge.listener = StatisticsCollector()
-    has_ranks_here = judge.backend.name in BACKENDS_OF_ONE_PROCESS
-    coverage = Coverage(Space(subject.capabilities, settings.ranks))
-    exploration = _Exploration(coverage, judge, settings, progress)
-    with played_lines(subject.factory if has_ranks_here else None) as lines:
-        draws = judge_each_scenario(scenarios, judge, exploration.take)
-    judge.listener = None  # shrinking plays variants of few scenarios over and over
-    return SearchResult(
-        num_examples=coverage.num_scenarios,
-        seconds=time.monotonic() - started,
-        coverage=coverage,
-        violations=[],
-        statistics=replace(collector.statistics(), lines=lines),
-        met=exploration.met,
-        stopped=judge.budget.stopped,
-        draws=draws if exploration.met.own else {},
+    drawing, judge = _search_of(subject, backend, settings)
+    first = _first_met(drawing, judge, settings, 0)
+    if first.found is None:
+        return first
+    started = time.monotonic()
+    least = shrink(drawing, judge, first.found, SilentProgress())
+    seconds = time.monotonic() - started
+    return replace(first, found=least, seconds_to_shrink=seconds)
+
+
+def first_met(subject: Subject, backend: Backend, settings: Settings) -> FirstViolation:
+    """Return the first violation of a search, as it was met.
+
+    The last scenarios are those of missing values, as in `search`.
+    """
+    reserved = num_reserved(settings.examples)
+    return _first_met(*_search_of(subject, backend, settings), settings, reserved)
+
+
+def _first_met(
+    drawing: Drawing, judge: Judge, settings: Settings, reserved: int
+) -> FirstViolation:
+    started, until_one = time.monotonic(), replace(settings, stop_at_first=True)
+    exploration = Exploration(judge, until_one, SilentProgress(), reserved)
+    exploration.play(drawing)
+    met = exploration.met
+    return FirstViolation(
+        exploration.coverage.num_scenarios,
+        time.monotonic() - started,
+        next((met.own[identity] for identity in met.reported()), None),
     )
-
-
-def judge_each_scenario(
-    drawing: ScenarioSequence, judge: Judge, take: Callable[[Scenario, JudgedRun], None]
-) -> dict[bytes, int]:
-    """Judge the scenarios of a sequence, until the budget ends.
-
-    Some are played twice. `take` receives each scenario and its judged run, and may raise
-    `EndedError`.
-
-    Returns:
-        The number of decisions of each schedule that was drawn, by the digest of the scenario.
-    """
-    second_plays, draws = _SecondPlays(), dict[bytes, int]()
-
-    def explore(scenario: Scenario, draw: Draw) -> None:
-        def noted(count: int) -> Schedule:
-            draws[scenario.digest()] = count
-            return draw(count)
-
-        try:
-            judged = judge.judge_scenario(scenario, noted)
-            size = judged.launches_per_step, scenario.mesh.num_ranks
-            # Violations are played twice after the search.
-            if not judged.violations and second_plays.includes(*size):
-                judged = judge.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=True)
-        except OutOfBudgetError:
-            raise EndedError from None
-        take(scenario, judged)
-        if judge.budget.stopped:  # Note [After a hang] in `budget.py`
-            raise EndedError
-
-    drawing.for_each(explore, Phase.generate)
-    return draws
-
-
-class _Exploration:
-    """Takes each scenario that was judged: its features, its violations.
-
-    Attributes:
-        coverage: Features of the scenarios.
-        met: Their violations.
-    """
-
-    def __init__(
-        self,
-        coverage: Coverage,
-        judge: Judge,
-        settings: Settings,
-        progress: Progress[FoundViolation],
-    ) -> None:
-        self.coverage = coverage
-        self.met = Occurrences()
-        self._judge = judge
-        self._settings = settings
-        self._progress = progress
-        is_listed = settings.exhaustive
-        self._reserved = 0 if is_listed else num_reserved(settings.examples)
-
-    def take(self, scenario: Scenario, judged: JudgedRun) -> None:
-        """Note a scenario; raise `EndedError` after the last one."""
-        self.coverage.add(scenario, judged.applied, judged.ended_in)
-        new = self.met.add(judged.violations)
-        is_enough = self._settings.stop_at_first
-        for entry in new[: 1 if is_enough else None]:
-            self._progress.found(entry)
-        num_played, wanted = self.coverage.num_scenarios, self._settings.examples
-        self._progress.played(num_played, len(self.met.own))
-        if self.met.own and is_enough:
-            raise EndedError
-        if num_played == wanted - self._reserved:
-            self._play_missing()
-        if self.coverage.num_scenarios >= wanted:
-            raise EndedError
-
-    def _play_missing(self) -> None:
-        """Play scenarios with values that no scenario had."""
-        missing = scenarios_of_missing_values(self.coverage, self._settings.random_seed)
-        for scenario in islice(missing, self._reserved):
-            if self._judge.budget.stopped:
-                raise EndedError
-            try:
-                judged = self._judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
-            except OutOfBudgetError:
-                raise EndedError from None
-            self.take(scenario, judged)
-
-
-class _SecondPlays:
-    """Chooses runs to play twice: the largest so far, and the first few with an order."""
-
-    def __init__(self) -> None:
-        self._largest = 0
-        self._num_ordered = 0
-
-    def includes(self, launches_per_step: int, num_ranks: int) -> bool:
-        """Return whether to play a scenario without violations again."""
-        is_largest = launches_per_step * num_ranks > self._largest
-        has_order = launches_per_step > 1 and self._num_ordered < _MIN_PLAYS
-        self._largest = max(self._largest, launches_per_step * num_ranks)
-        self._num_ordered += has_order
-        return is_largest or has_order

@@ -10,83 +10,57 @@ Note [Merged in the order of shards]
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self
 
 from syncverify.playing.packed_subject import pack_subject
-from syncverify.processes.calls import Crew, run_here
+from syncverify.processes.calls import Crew, run_here, run_in_processes
 from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.settings import Settings
 from syncverify.scenario.space import Space
 from syncverify.search.campaign_file import CampaignFile, DoneShards
+from syncverify.search.cluster.crew import run_on_cluster
+from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
 from syncverify.search.result import SearchResult
-from syncverify.search.search import PlaceMet, PlacesMet
 from syncverify.search.shards import (
     Shard,
     ShardPlayed,
-    Shards,
-    ViolationMet,
+    num_shards,
     play_apart,
     play_shard,
+    shard_of,
 )
 from syncverify.subjects.subject import Subject
 
-
-def explore_in_shards(
-    subject: Subject,
-    settings: Settings,
-    progress: Progress[FoundViolation],
-    crew: Crew,
-    campaign: Campaign | None,
-) -> tuple[SearchResult, PlacesMet]:
-    """Return the merged result of all shards of a search, and where violations were met.
-
-    Args:
-        subject: The synchronizer.
-        settings: Settings of the whole search.
-        progress: Receives the progress of all shards together.
-        crew: Plays the shards.
-        campaign: The shards that earlier calls have played; None keeps nothing.
-
-    Returns:
-        The result, in which nothing is shrunk, and the place of each violation.
-    """
-    exploration = _Exploration.of(subject, settings, progress, campaign)
-    done = exploration.play(crew, time.monotonic())
-    is_whole = done.num_merged == len(exploration.shards) or settings.stop_at_first
-    if campaign is not None and is_whole:
-        done.result.campaign = campaign.file.path
-    own = subject.capabilities
-    places = {
-        identity: PlaceMet(exploration.shards[each.number].drawing(own), each.draws)
-        for identity, each in done.places.items()
-    }
-    return done.result, places
+# By violation, the sequence in which it was met, and the number of decisions of each schedule that
+# was drawn there, by the digest of its scenario.
+PlacesMet = Mapping[Identity, tuple[Drawing, Mapping[bytes, int]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Campaign:
-    """A search that may be interrupted, and that the same command continues.
+def crew_of(settings: Settings) -> Crew | None:
+    """Return the crew that plays the shards of a search; None for a search without shards."""
+    if settings.cluster is not None or settings.jobs > 1:
+        return crew_at(settings.cluster, settings.jobs)
+    return run_here if settings.exhaustive else None
 
-    Attributes:
-        file: The file in which it is kept, which no other process uses.
-        done: The shards that earlier calls have played.
-    """
 
-    file: CampaignFile
-    done: DoneShards
+def crew_at(place: str | None, jobs: int) -> Crew:
+    """Return the workers of a cluster, as in `run_on_cluster`, or processes of this machine."""
+    if place is not None:
+        return functools.partial(run_on_cluster, place=place)
+    return functools.partial(run_in_processes, jobs=jobs)
 
 
 @contextmanager
 def campaign_of(
     subject: Subject, settings: Settings, saved: Callable[[], frozenset[str]]
-) -> Iterator[Campaign | None]:
+) -> Iterator[CampaignFile | None]:
     """Yield the shards that earlier calls have played; None for a search that keeps nothing.
 
     `saved` returns the tokens of violations that are saved now.
@@ -96,58 +70,65 @@ def campaign_of(
         return
     with CampaignFile.of(subject, settings) as file:
         new = replace(_new(subject, settings), saved_before=saved())
-        yield Campaign(file, file.read() or new)
+        file.done = file.read() or new
+        yield file
+
+
+def explore_in_shards(
+    subject: Subject,
+    settings: Settings,
+    progress: Progress[FoundViolation],
+    crew: Crew,
+    campaign: CampaignFile | None,
+) -> tuple[SearchResult, PlacesMet]:
+    """Return the merged result of all shards, and where each violation was met first.
+
+    `campaign` has the shards that earlier calls have played. Nothing is shrunk.
+    """
+    done = _new(subject, settings) if campaign is None else campaign.done
+    counts = JointProgress(progress, done.num_examples)
+    met = done.with_all({}).result.met
+    for identity in met.reported():
+        counts.hear(met.own[identity])
+    exploration = _Exploration(
+        subject, pack_subject(subject), settings, counts, done, campaign
+    )
+    done = exploration.play(crew)
+    is_whole = done.num_merged == num_shards(settings) or settings.stop_at_first
+    if campaign is not None and is_whole:
+        done.result.campaign = campaign.path
+    return done.result, {
+        identity: (exploration.shard(number).drawing(subject.capabilities), draws)
+        for identity, (number, draws) in done.places.items()
+    }
 
 
 @dataclass(slots=True)
 class _Exploration:
-    """The shards of a search, and the results of those that were played.
-
-    Attributes:
-        shards: All shards.
-        counts: Receives the progress of all shards.
-        done: Results of shards that were played.
-        file: File of the campaign; None without one.
-        begun: Results of shards that ended early, which the next call plays as a whole.
-    """
+    """The shards of a search, and the results of those that were played."""
 
     subject: Subject
-    shards: Shards
+    packed: bytes
+    settings: Settings
     counts: JointProgress
     done: DoneShards
     file: CampaignFile | None
+    # Results of shards that ended early, which the next call plays as a whole.
     begun: dict[int, SearchResult] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        subject: Subject,
-        settings: Settings,
-        progress: Progress[FoundViolation],
-        campaign: Campaign | None,
-    ) -> Self:
-        """Return a search, or the rest of it."""
-        file = None if campaign is None else campaign.file
-        done = _new(subject, settings) if campaign is None else campaign.done
-        counts = JointProgress(progress, done.num_examples)
-        met = done.with_all({}).result.met
-        for identity in met.reported():
-            counts.hear(ViolationMet(met.own[identity]))
-        shards = Shards(pack_subject(subject), settings.backend, settings)
-        return cls(subject, shards, counts, done, file)
-
-    def play(self, crew: Crew, started: float) -> DoneShards:
+    def play(self, crew: Crew) -> DoneShards:
         """Play the shards that are left, and return all that is known."""
-        limit = self.shards.settings.time_limit_seconds
-        is_enough = self.shards.settings.stop_at_first
+        limit, started = self.settings.time_limit_seconds, time.monotonic()
 
         def stops() -> bool:
             if self.file is not None:
                 self.file.write(self.done)
             is_late = limit is not None and time.monotonic() > started + limit
-            return is_late or (is_enough and self.counts.has_met)
+            return is_late or (self.settings.stop_at_first and self.counts.has_met)
 
-        play = self._play_here if crew is run_here else play_apart
+        play = play_apart
+        if crew is run_here:
+            play = functools.partial(play_shard, subject=self.subject)
         results = crew(play, self._left(), hear=self.counts.hear, stops=stops)
         try:
             with closing(results):
@@ -161,17 +142,17 @@ class _Exploration:
 
     def _left(self) -> Iterator[Shard]:
         """Yield the shards to play; none after a shard that ended the search."""
-        for number in range(self.done.num_merged, len(self.shards)):
+        for number in range(self.done.num_merged, num_shards(self.settings)):
             if any(each.stopped for each in self.begun.values()):
                 return
             if not self.done.has(number):
-                yield self.shards[number]
+                yield self.shard(number)
 
-    def _play_here(self, shard: Shard) -> SearchResult | None:
-        return play_shard(shard, self.subject)
+    def shard(self, number: int) -> Shard:
+        """Return the shard of a number from 0."""
+        return shard_of(number, self.packed, self.settings)
 
     def _take(self, shard: Shard, result: SearchResult, *, is_cut: bool) -> None:
-        """Take the result of a shard in."""
         self.counts.note_end(shard.number)
         is_short = result.num_examples < shard.settings.examples
         if result.stopped or (is_cut and is_short):
@@ -203,9 +184,9 @@ class JointProgress:
     def hear(self, word: object) -> None:
         """Hand on the progress of a shard."""
         match word:
-            case ViolationMet(violation):
-                self._met.add(violation.violation.identity)
-                self._progress.found(violation)
+            case FoundViolation():
+                self._met.add(word.violation.identity)
+                self._progress.found(word)
             case ShardPlayed(number, num_examples):
                 self._num_played += num_examples - self._by_shard.get(number, 0)
                 self._by_shard[number] = num_examples

@@ -4,20 +4,22 @@ Processes share no state. The shards of a search follow from its settings, and a
 own seed, which follows from the seed of the search and its number. So the merged result is the
 same for any order in which shards end, and for any number of workers of a cluster. The setting
 `jobs` decides how large shards are, so another number of jobs gives another result.
+
+An exhaustive search plays every scenario of a small scope, with a schedule of each class: a proof
+within a bound. Its shards are parts of a list.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+import functools
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import torch
-from hypothesis import Phase
 from typing_extensions import override
 
+from syncverify.errors import UsageError
 from syncverify.playing.choice import open_backend
 from syncverify.playing.packed_subject import unpack_subject
 from syncverify.playing.program.warnings_once import show_warnings_once
@@ -25,69 +27,94 @@ from syncverify.processes.calls import is_to_stop, tell_caller
 from syncverify.progress import SilentProgress
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
-from syncverify.scenario.settings import Settings
+from syncverify.scenario.schedule import ScheduleChoice
+from syncverify.scenario.settings import DEFAULTS, Settings
 from syncverify.scenario.small_scope import SmallScope
-from syncverify.search.drawing import Drawing, EndedError, ScenarioSequence
-from syncverify.search.exhaustive import scenarios_within
+from syncverify.search.drawing import Drawing, EndedError, Listed, named_seed
+from syncverify.search.exploration import explore
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Draw, Judge
+from syncverify.search.judge import Judge
 from syncverify.search.result import SearchResult
-from syncverify.search.search import explore
 from syncverify.subjects.subject import Subject
 
 # Scenarios of a shard. A large one is played anew where a process is lost. Each shard plays
-# some scenarios twice (`judge_each_scenario`) and puts probes into the subject anew.
+# some scenarios twice (`Exploration.play`) and puts probes into the subject anew.
 _LEAST_OF_SCOPE: Final = 100
 _LEAST, _MOST = 50, 250
 _LEAST_SHARDS: Final = 40
 _MOST_OF_A_JOB: Final = 1000
+_MOST_CLASSES: Final = 1000  # of the schedules of one scenario
+
+
+@functools.lru_cache(maxsize=2)
+def scenarios_within(
+    scope: SmallScope, capabilities: Capabilities
+) -> tuple[Scenario, ...]:
+    """Return each scenario of a contract within a scope.
+
+    Raises:
+        UsageError: There is none.
+    """
+    listed = tuple(scope.scenarios(capabilities))
+    if not listed:
+        raise UsageError(f"the contract leaves no scenario within {scope}")
+    return listed
+
+
+def exhaustive_settings(settings: Settings, capabilities: Capabilities) -> Settings:
+    """Return the settings of a search that plays all scenarios of its scope.
+
+    Raises:
+        UsageError: A setting asks for something else.
+    """
+    if settings.backend != "sim":
+        raise UsageError(
+            f"an exhaustive search plays all schedules, which takes the backend sim, and not "
+            f"{settings.backend}"
+        )
+    schedules = settings.schedules
+    if schedules == DEFAULTS["schedules"]:
+        schedules = f"all:{_MOST_CLASSES}"
+    if ScheduleChoice.parse(schedules).mode != "all":
+        raise UsageError(
+            f"an exhaustive search plays all schedules: expected all or all:N, not {schedules!r}"
+        )
+    scope = SmallScope.parse(settings.scope)
+    return replace(
+        settings,
+        schedules=schedules,
+        ranks=scope.ranks,
+        examples=len(scenarios_within(scope, capabilities)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a search.
+    """A part of a search, with its own seed and number of scenarios in its settings.
 
-    Attributes:
-        number: Its place, from 0.
-        settings: Settings of the shard: its seed, its number of scenarios.
-        first: Number of scenarios of the shards before.
+    `first` is the number of scenarios of the shards before.
     """
 
     number: int
     subject: bytes
-    backend: str
     settings: Settings
     first: int
 
-    def scenarios(self, capabilities: Capabilities) -> ScenarioSequence:
+    def scenarios(self, capabilities: Capabilities) -> Drawing | Listed:
         """Return the scenarios of the shard within a contract."""
         settings = self.settings
         if not settings.exhaustive:
             return Drawing.of(capabilities, settings)
         listed = scenarios_within(SmallScope.parse(settings.scope), capabilities)
-        return _Listed(listed[self.first :][: settings.examples])
+        return Listed(listed[self.first :][: settings.examples])
 
     def drawing(self, capabilities: Capabilities) -> Drawing:
         """Return the random sequence with which a violation of the shard is made small."""
         # Nothing random has led to a scenario of a scope.
-        settings = replace(self.settings, examples=1)
+        few = replace(self.settings, examples=1)
         return Drawing.of(
-            capabilities, settings if settings.exhaustive else self.settings
+            capabilities, few if self.settings.exhaustive else self.settings
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """A sequence of given scenarios."""
-
-    scenarios: tuple[Scenario, ...]
-
-    def for_each(self, body: Callable[[Scenario, Draw], None], *_: Phase) -> None:
-        """Call a function with each scenario; no schedule is drawn."""
-        with suppress(EndedError):
-            for scenario in self.scenarios:
-                body(scenario, lambda _: DEFAULT_SCHEDULE)
 
 
 def size_of_shards(settings: Settings) -> int:
@@ -98,67 +125,37 @@ def size_of_shards(settings: Settings) -> int:
     return max(least, min(_MOST, settings.examples // _LEAST_SHARDS))
 
 
-@dataclass(frozen=True, slots=True)
-class Shards(Sequence[Shard]):
-    """The shards of a search, in order; a search of many is cut as it goes on.
-
-    Attributes:
-        settings: Settings of the whole search.
-    """
-
-    subject: bytes
-    backend: str
-    settings: Settings
-
-    @override
-    def __len__(self) -> int:
-        return -(-self.settings.examples // size_of_shards(self.settings))
-
-    @override
-    def __getitem__(self, number: Any, /) -> Any:
-        """Return the shard of a number from 0."""
-        settings, size = self.settings, size_of_shards(self.settings)
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        first = number * size
-        own = replace(
-            settings,
-            examples=min(size, settings.examples - first),
-            seed=_seed_of(number, settings),
-            jobs=1,
-            cluster=None,
-            database=None,  # the process that merges keeps violations
-            progress=None,
-        )
-        return Shard(number, self.subject, self.backend, own, first)
+def num_shards(settings: Settings) -> int:
+    """Return the number of shards of a search."""
+    return -(-settings.examples // size_of_shards(settings))
 
 
-def _seed_of(number: int, settings: Settings) -> int:
-    """Return the seed of a shard; it is hashed, so that shards do not overlap."""
-    if settings.exhaustive:
-        # All scenarios are listed, and random priorities follow them.
-        return settings.random_seed
-    digest = hashlib.sha256(f"{settings.random_seed}: {number}".encode())
-    return int.from_bytes(digest.digest()[:8])
+def shard_of(number: int, subject: bytes, settings: Settings) -> Shard:
+    """Return one shard of a search; a search of many is cut as it goes on."""
+    size = size_of_shards(settings)
+    first, seed = number * size, settings.random_seed
+    if (
+        not settings.exhaustive
+    ):  # which lists all scenarios; random priorities follow them
+        seed = named_seed(seed, number, 8)
+    own = replace(
+        settings,
+        examples=min(size, settings.examples - first),
+        seed=seed,
+        jobs=1,
+        cluster=None,
+        database=None,  # the process that merges keeps violations
+        progress=None,
+    )
+    return Shard(number, subject, own, first)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlayed:
-    """Progress of a shard.
-
-    Attributes:
-        num_examples: Number of its scenarios that were played.
-    """
+    """Progress of a shard: the number of its scenarios that were played."""
 
     number: int
     num_examples: int
-
-
-@dataclass(frozen=True, slots=True)
-class ViolationMet:
-    """Progress of a shard: a violation that it had not met before."""
-
-    violation: FoundViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +173,8 @@ class _ToldProgress(SilentProgress):
 
     @override
     def found(self, violation: FoundViolation) -> None:
-        """Tell a violation that was met."""
-        tell_caller(lambda: ViolationMet(violation))
+        """Tell a violation that the shard had not met before."""
+        tell_caller(lambda: violation)
 
 
 def play_shard(shard: Shard, subject: Subject) -> SearchResult | None:
@@ -186,7 +183,7 @@ def play_shard(shard: Shard, subject: Subject) -> SearchResult | None:
         return None
     settings = shard.settings
     choice = ScheduleChoice.parse(settings.schedules)
-    with closing(open_backend(shard.backend, subject)) as backend:
+    with closing(open_backend(settings.backend, subject)) as backend:
         judge = Judge(subject, backend, choice, settings.random_seed)
         scenarios = shard.scenarios(subject.capabilities)
         return explore(judge, scenarios, settings, _ToldProgress(shard.number))

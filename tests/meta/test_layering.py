@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "syncverify/search/": {"hypothesis"},
     "syncverify/search/campaign_file.py": {"filelock"},
     "syncverify/search/line_probe.py": {"slipcover"},
-    "syncverify/search/violation_server.py": {"hypothesis", "redis"},
+    "syncverify/search/violation_database.py": {"hypothesis", "redis"},
     "syncverify/scenario/settings.py": {"hypothesis"},  # for types alone
     "syncverify/subjects/": set(),  # and the `PACKAGE` of each module
     "syncverify/faces/whole_step/input_checks.py": {"psutil"},

@@ -25,8 +25,8 @@ from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.replay_token import _pack, decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
-from syncverify.search.replay import replay_saved
-from syncverify.search.saved_violations import SavedViolations, open_database
+from syncverify.search.saved_violations import SavedViolations, replay_saved
+from syncverify.search.violation_database import open_database
 from syncverify.subjects.subject import resolve
 
 # A night tries ten thousand tokens.

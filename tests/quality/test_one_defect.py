@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from syncverify.playing.sim import SimBackend
-from syncverify.scenario.scenario import Scenario
+from syncverify.progress import SilentProgress
 from syncverify.scenario.schedule import ScheduleChoice
+from syncverify.scenario.settings import Settings
 from syncverify.search.drawing import Drawing
-from syncverify.search.judge import Identity, Judge, JudgedRun
-from syncverify.search.occurrences import Occurrences, join_complements
-from syncverify.search.search import judge_each_scenario
+from syncverify.search.exploration import Exploration
+from syncverify.search.judge import Identity, Judge
+from syncverify.search.occurrences import join_complements
 from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait, is_odd
 from syncverify.subjects.bugbank.bases.main_grads import Bucket
 from syncverify.subjects.bugbank.bases.side_streams import SideStreams
@@ -32,16 +33,13 @@ DEADLOCK = ("every_wait_completes", "deadlock")
 
 def found(subject: Subject, num_examples: int, seed: int = 0) -> set[Identity]:
     """Search, and shrink nothing; return the identities that count."""
-    met = Occurrences()
-
-    def take(_: Scenario, judged: JudgedRun) -> None:
-        met.add(judged.violations)
-
     drawing = Drawing(subject.capabilities, 4, num_examples, seed)
     judge = Judge(subject, SimBackend(), ScheduleChoice(), 0)
-    judge_each_scenario(drawing, judge, take)
-    join_complements(judge, met)
-    return {*met.reported()}
+    settings = Settings(ranks=4, examples=num_examples)
+    exploration = Exploration(judge, settings, SilentProgress(), 0)
+    exploration.play(drawing)
+    join_complements(judge, exploration.met)
+    return {*exploration.met.reported()}
 
 
 @pytest.mark.nightly

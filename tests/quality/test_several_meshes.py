@@ -8,7 +8,7 @@ from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.search.simpler_scenarios import simpler_scenarios
+from syncverify.search.smaller_scenarios import simpler_scenarios
 from tests.programs import identities
 from tests.quality.planted import several_meshes as planted
 from tests.quality.planted.first_drawn import first_drawn

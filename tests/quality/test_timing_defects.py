@@ -71,7 +71,7 @@ def explored(
     choice = ScheduleChoice.parse(schedules)
     judge = Judge(resolve(subject), SimBackend(), choice, 0)
     failing = judge.judge_scenario(LEAST, lambda _: DEFAULT_SCHEDULE)
-    return simplify_schedule(judge, failing.violations[identity], identity)
+    return simplify_schedule(judge, failing.violations[identity])
 
 
 # A whole search is done for one of them: Hypothesis shrinks long schedules for seconds.

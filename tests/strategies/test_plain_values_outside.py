@@ -15,7 +15,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing
 from syncverify.search.missing_values import scenarios_of_missing_values
-from syncverify.search.simpler_scenarios import simpler_scenarios
+from syncverify.search.smaller_scenarios import simpler_scenarios
 from syncverify.strategies import scenarios
 
 MAX_RANKS = 4

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from syncverify.command.bank.guilt import shows_guilty_line
 from syncverify.explain.repair.diagnosis import diagnosed
 from syncverify.playing.choice import AnyBackend
-from syncverify.progress import SilentProgress
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.settings import (
@@ -17,8 +16,8 @@ from syncverify.scenario.settings import (
     DEFAULT_TWIN_EXAMPLES,
     Settings,
 )
-from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.search import FirstViolation, find_first
 from syncverify.subjects.bugbank.entry import Entry
 from syncverify.subjects.subject import Subject
 
@@ -205,4 +204,4 @@ class BankPlayer:
 
     def _search(self, subject: Subject, num_examples: int) -> FirstViolation:
         settings = Settings(examples=num_examples, seed=self._budget.seed)
-        return find_first(subject, self._backend, settings, SilentProgress())
+        return find_first(subject, self._backend, settings)

@@ -28,7 +28,7 @@ from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.step_plan import GROWN
-from syncverify.search.beyond_contract import observing
+from syncverify.search.replayed import observing
 from syncverify.subjects.subject import Subject, resolve
 
 # Uses that take several parameters together.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from syncverify.faces.one_play import PlayedScenario
 from syncverify.report.text import violation_text
-from syncverify.search.outer_test import is_reported, unexplained
+from syncverify.search.isolation import is_reported, unexplained
 
 
 @unexplained

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from syncverify.playing.choice import (
     limits_of,
 )
 from syncverify.playing.torchrun import TorchrunBackend
-from syncverify.processes.calls import run_here
+from syncverify.progress import SilentProgress
 from syncverify.report.coverage import (
     Bound,
     CoverageSummary,
@@ -37,8 +36,6 @@ from syncverify.scenario.settings import (
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
-from syncverify.search.crews import crew_of
-from syncverify.search.exhaustive import exhaustive_settings
 from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Backend, Identity
 from syncverify.search.observation import (
@@ -49,22 +46,21 @@ from syncverify.search.observation import (
     features_beyond,
     observe,
 )
-from syncverify.search.replay import (
-    Replay,
-    replay_saved,
-    shrink_replayed,
-)
 from syncverify.search.result import (
     SearchResult,
     merged,
 )
 from syncverify.search.saved_violations import (
     KeepingProgress,
+    Replay,
     SavedViolations,
-    open_database,
+    replay_saved,
+    shrink_replayed,
 )
 from syncverify.search.search import search
-from syncverify.search.sharded_search import campaign_of, explore_in_shards
+from syncverify.search.sharded_search import campaign_of, crew_of
+from syncverify.search.shards import exhaustive_settings
+from syncverify.search.violation_database import open_database
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_options import check_worlds
 
@@ -216,7 +212,7 @@ def run_search(
     if settings.exhaustive:
         settings = exhaustive_settings(settings, subject.capabilities)
     saved = SavedViolations(opened, subject, backend.name, notes)
-    keeping = KeepingProgress(saved, settings.progress)
+    keeping = KeepingProgress(saved, settings.progress or SilentProgress())
     with campaign_of(subject, settings, saved.tokens) as campaign:
         if campaign is not None:
             saved = replace(saved, only=campaign.done.saved_before)
@@ -226,16 +222,6 @@ def run_search(
             replay.result.stopped
             or (settings.stop_at_first and replay.result.violations)
         ):
-            crew = crew_of(settings)
-            in_shards = functools.partial(
-                explore_in_shards,
-                subject,
-                settings,
-                keeping,
-                crew or run_here,
-                campaign,
-            )
-            elsewhere = None if crew is None else in_shards
             results.append(
                 search(
                     subject,
@@ -243,7 +229,8 @@ def run_search(
                     settings=settings,
                     progress=keeping,
                     known=replay.shrunk,
-                    elsewhere=elsewhere,
+                    crew=crew_of(settings),
+                    campaign=campaign,
                 )
             )
         if replay.num_played:

@@ -28,7 +28,7 @@ from syncverify.playing.choice import AnyBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.processes.owner_link import Found, tell_owner
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
-from syncverify.search.outer_test import is_reported
+from syncverify.search.isolation import is_reported
 from syncverify.subjects.subject import Subject
 
 

@@ -30,8 +30,7 @@ from syncverify.explain.repair.source_edit import Edit, Function, Source
 from syncverify.explain.repair.unasked_state import unasked_state
 from syncverify.judge.cause import is_exception
 from syncverify.playing.sim import SimBackend
-from syncverify.search.fix import Fix
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import Fix, FoundViolation
 from syncverify.subjects.subject import Subject
 
 _MAX_PLAYED: Final = 200  # changes to play for one violation

@@ -24,8 +24,7 @@ from syncverify.explain.repair.plays import SLOW, identities_of, is_mended
 from syncverify.judge.violation import Identity
 from syncverify.playing.sim import SimBackend
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import NOT_SET, Spot, state_of
+from syncverify.search.plain_state import NOT_SET, LeftOver, Spot, state_of
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject, same_signature
 from syncverify.subjects.subject_api import Synchronizer

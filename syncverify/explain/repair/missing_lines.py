@@ -30,7 +30,7 @@ from typing import Final
 
 from syncverify.explain.repair.mutations import WORK
 from syncverify.explain.repair.source_edit import Edit, Source, methods_of
-from syncverify.search.left_over_value import LeftOver
+from syncverify.search.plain_state import LeftOver
 
 _STARTS: Final = ("bind", "__init__", "reset")
 _ENDS: Final = ("zero_grad", "wait")

@@ -32,9 +32,8 @@ from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import FoundViolation, NoWitness, Witness
 from syncverify.search.judge import Judge
-from syncverify.search.witness import NoWitness, Witness
 from syncverify.subjects.subject import Subject
 
 # Changes fields of a scenario; returns their values.

@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from typing_extensions import override
+
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
 from syncverify.explain.waits.answers import HarmWithout, WhyUndecided
 from syncverify.explain.waits.exposed_time import Link, microseconds
@@ -35,9 +37,8 @@ from syncverify.scenario.schedule import (
     ScheduleChoice,
     ScheduleCoverage,
 )
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.judge import Judge
-from syncverify.search.witness import Witness
+from syncverify.search.found_violation import FoundViolation, Witness
+from syncverify.search.judge import Judge, RunListener
 from syncverify.sim.device.ignored_calls import ignoring
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
@@ -272,17 +273,12 @@ def _wrong_numbers(
 
 
 @dataclass(slots=True)
-class _UnplayedSchedules:
-    """A listener that notes whether some scenario has schedules that were not played."""
+class _UnplayedSchedules(RunListener):
+    """Notes whether some scenario has schedules that were not played."""
 
     is_incomplete: bool = False
 
-    def run_judged(self, scenario: Scenario, run: Run) -> None:
-        """Ignore a run."""
-
-    def scenario_refused(self, digest: bytes) -> None:
-        """Ignore a refusal that the contract allows."""
-
+    @override
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
         """Note the part of a scenario's schedules that was played."""
         self.is_incomplete = self.is_incomplete or coverage.extent == RANDOM

@@ -26,8 +26,7 @@ from syncverify.judge.properties.values import (
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.found_violation import FoundViolation, NoWitness, Witness
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
 

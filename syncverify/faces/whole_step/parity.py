@@ -32,8 +32,8 @@ from syncverify.faces.whole_step.training import (
     Training,
     adamw,
 )
-from syncverify.judge.properties.memory import memory_is_written_before_it_is_read
 from syncverify.faces.whole_step.value_checks import check_same_again
+from syncverify.judge.properties.memory import memory_is_written_before_it_is_read
 from syncverify.judge.traced import launches_of
 from syncverify.judge.whole_step.causes import Scaled
 from syncverify.judge.whole_step.differences import OneRank

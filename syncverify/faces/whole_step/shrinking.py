@@ -22,18 +22,15 @@ from syncverify.judge.whole_step.causes import (
     WrongQuantity,
 )
 from syncverify.judge.whole_step.layout import Layout
+from syncverify.search.budget import Budget
+from syncverify.search.smallest import smallest
 
 _MAX_PLAYS: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Smaller:
-    """A training that shows a mistake.
-
-    Attributes:
-        played: Its play.
-        finding: The mistake.
-    """
+    """A training that shows a mistake, and its play."""
 
     training: Training
     played: LayoutPlay
@@ -46,20 +43,19 @@ def shrunk(training: Training, played: LayoutPlay, finding: WrongQuantity) -> Sm
     A change is kept if the same values are wrong then, for a cause of the same kind. Values that
     the smaller model lacks do not count.
     """
-    best = Smaller(training, played, finding)
-    tried = list[tuple[Training, Layout]]()
-    changes = _changes(best)
-    while len(tried) < _MAX_PLAYS and (change := next(changes, None)) is not None:
+    budget, tried = Budget(runs_left=_MAX_PLAYS), list[tuple[Training, Layout]]()
+
+    def shown_in(change: tuple[Training, Layout], best: Smaller) -> Smaller | None:
         if change in tried:
-            continue
+            return None
+        budget.take_run()
         tried.append(change)
-        if (smaller := _shows(*change, best)) is not None:
-            best, changes = smaller, _changes(smaller)
-    return best
+        return _shown(*change, best)
+
+    return smallest(Smaller(training, played, finding), _changes, shown_in)
 
 
-def _shows(training: Training, layout: Layout, best: Smaller) -> Smaller | None:
-    finding = best.finding
+def _shown(training: Training, layout: Layout, best: Smaller) -> Smaller | None:
     try:
         reference = reference_of(training, layout, noises=())
         played = compare(training, layout, reference, finds_races=False)
@@ -69,26 +65,21 @@ def _shows(training: Training, layout: Layout, best: Smaller) -> Smaller | None:
     if not {*played.zero} <= {*best.played.zero}:
         return None
     # Names of a smaller model may differ: with one layer less, the last layer has a new name.
-    known, before = (
-        {*reference.tensors(finding.quantity, finding.step)},
-        {*best.played.worst},
-    )
-    alike = (
-        each
-        for each in played.findings
-        if each.is_same(finding) and each.names & before == finding.names & known
-    )
-    found = next(alike, None)
-    return None if found is None else Smaller(training, played, found)
+    finding, before = best.finding, {*best.played.worst}
+    known = {*reference.tensors(finding.quantity, finding.step)}
+    for each in played.findings:
+        if each.is_same(finding) and each.names & before == finding.names & known:
+            return Smaller(training, played, each)
+    return None
 
 
 def _changes(best: Smaller) -> Iterator[tuple[Training, Layout]]:
     """Yield smaller trainings: the smallest ones first, then those of half the size."""
     training, layout = best.training, best.played.layout
     layouts = _smaller_layouts(best)
-    for smallest in (_smallest, _halved):
+    for make in (_smallest, _halved):
         for each in (*layouts, layout):
-            if (smaller := smallest(best, each)) != training:
+            if (smaller := make(best, each)) != training:
                 yield smaller, each
     if best.finding.step + 1 < training.num_steps:
         yield replace(training, num_steps=best.finding.step + 1), layout

@@ -20,7 +20,7 @@ from syncverify.report.html.moment import launches_of_events, short_name
 from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.replayed import Replayed, race_of
+from syncverify.search.replayed import Replayed
 from syncverify.trace.engine_log import (
     EnginePass,
     EngineStep,
@@ -52,7 +52,7 @@ _EARLY: Final = accumulation_is_local_until_reduced.__name__
 def graph_values(entry: FoundViolation, replayed: Replayed) -> dict[str, Any] | None:
     """Return the graph of the micro-batch that a violation names, or of the last one."""
     scenario = entry.scenario
-    race = race_of(replayed)
+    race = replayed.race
     rank = race[0][0] if race else next(iter(entry.violation.ranks), None)
     rank = _within(rank, scenario.mesh.num_ranks) or 0
     of_rank = replayed.judgement.run.ranks[rank]
@@ -93,7 +93,7 @@ def _run_micro_batch(
     replayed: Replayed, rank: int, owners: _Owners
 ) -> tuple[int, int] | None:
     """Return step and micro-batch of the backward that a violation is about, if it is one."""
-    race = race_of(replayed) or ()
+    race = replayed.race or ()
     of_race = [index for of, index in reversed(race) if of == rank]
     for owner in (owners[each] for each in (*of_race, *_launches(replayed, rank))):
         if owner is not None and owner[0].moment.micro_batch is not None:
@@ -301,7 +301,7 @@ def _mark_guilty(graph: _DrawnGraph, replayed: Replayed, rank: int) -> None:
     A race is an edge between its two records; a reduction that came too early, an edge to each
     accumulation after it. Any other violation marks the nodes of its parameters.
     """
-    race = race_of(replayed)
+    race = replayed.race
     if race is not None and race[0][0] == rank:
         first, second = (graph.end_of(index) for _, index in race)
         graph.add_missing(first, second, "nothing orders these")

@@ -9,22 +9,19 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.processes.interrupts import interrupts_blocked
-from syncverify.search.cluster.versions import (
-    PACKAGES,
-    Versions,
-    in_words,
-    versions_here,
-)
 
 if TYPE_CHECKING:
     from distributed import Client
 
+_PACKAGES = ("syncverify", "torch")
+# By name, of Python and of `_PACKAGES`; "" for a package that is not there.
+Versions = dict[str, str]
 _REACH_SECONDS: Final = 10
 _LOCAL = re.compile(r"local(?::([1-9][0-9]{0,2}))?")
 _ADDRESS = re.compile(r"[a-z]+://.+")
@@ -32,10 +29,7 @@ _ADDRESS = re.compile(r"[a-z]+://.+")
 
 @contextmanager
 def connected(place: str) -> Iterator[Client]:
-    """Yield a client of a cluster.
-
-    Args:
-        place: `local`, `local:N`, the address of a scheduler, or a scheduler's file.
+    """Yield a client: of `local`, `local:N`, the address of a scheduler, or a scheduler's file.
 
     Raises:
         UsageError: There is no such cluster, or the versions of a worker differ.
@@ -129,7 +123,7 @@ def _check_versions(client: Client) -> None:
     """
     wanted = versions_here()
     for address, found in sorted(_versions_there(client).items()):
-        words = in_words(wanted, found)
+        words = difference(wanted, found)
         if words:
             raise UsageError(f"the worker {address} has {words}")
 
@@ -140,7 +134,7 @@ def _versions_there(client: Client) -> dict[str, Versions]:
         address: {"python": text}
         for address, text in client.run(platform.python_version).items()
     }
-    for package in PACKAGES:
+    for package in _PACKAGES:
         texts = client.run(version, package, on_error="return")
         for address, text in texts.items():
             is_there = address in found and isinstance(text, str)
@@ -162,3 +156,26 @@ def _quiet() -> Iterator[None]:
     finally:
         for each, level in zip(loggers, levels, strict=True):
             each.setLevel(level)
+
+
+def versions_here() -> Versions:
+    """Return the versions of this process."""
+    return {"python": platform.python_version()} | {
+        package: _version(package) for package in _PACKAGES
+    }
+
+
+def difference(wanted: Versions, found: Versions) -> str:
+    """Say which versions are others than wanted; "" if none."""
+    return " and ".join(
+        f"{name} {found[name] or 'not at all'} (expected {wanted[name]})"
+        for name in wanted
+        if found[name] != wanted[name]
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -19,16 +19,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from syncverify.errors import InternalError, UsageError
+from syncverify.errors import InternalError, SyncverifyError, UsageError
 from syncverify.import_path import import_path, user_folders
 from syncverify.processes.owner_link import Waits, leave_lost, tell_owner
-from syncverify.search.cluster.connection import connected
-from syncverify.search.cluster.versions import versions_here
+from syncverify.search.cluster.connection import connected, versions_here
 from syncverify.search.cluster.worker import (
-    CallEnd,
-    CallFailed,
     CallLost,
-    CallReturned,
     RemoteCall,
     call_apart,
     end_calls,
@@ -58,12 +54,7 @@ def run_on_cluster(
 ) -> Generator[tuple[Item, Result]]:
     """Yield each item with the result of `function`, in the order in which calls end.
 
-    Args:
-        function: A function of a module, which workers import.
-        items: Arguments of the calls; each is taken when a worker is free.
-        place: The cluster, as in `connected`.
-        hear: Receives the values that calls tell by `tell_caller`.
-        stops: Tells whether the calls are to end early, and no other begins.
+    The arguments are those of `run_in_processes`, and `place` is the cluster, as in `connected`.
 
     Yields:
         An item and its result.
@@ -81,28 +72,16 @@ def run_on_cluster(
 
 @dataclass(slots=True)
 class _HandedOutCall(Generic[Item]):
-    """A call that is handed out.
-
-    Attributes:
-        item: The argument.
-        num_losses: Number of times that its process was lost.
-        num_deaths: Number of times that the scheduler gave it up.
-    """
+    """A call that is handed out."""
 
     item: Item
+    # Number of times that its process was lost, and that the scheduler gave it up.
     num_losses: int = 0
     num_deaths: int = 0
 
 
 class _Calls(Generic[Item]):
-    """The calls that a cluster makes.
-
-    Args:
-        client: Client of the cluster.
-        place: The cluster, as the user named it.
-        function: The function.
-        items: Arguments of the calls.
-    """
+    """The calls that a cluster makes."""
 
     def __init__(
         self,
@@ -195,36 +174,27 @@ class _Calls(Generic[Item]):
         if isinstance(error, KilledWorker):
             running.num_deaths += 1
             if running.num_deaths == _MOST_DEATHS:
-                raise self._died(error)
+                raise InternalError(
+                    f"several workers died in one part of the search, the last one at "
+                    f"{getattr(error, 'last_worker', '')}; its log may say why"
+                )
             self._submit(running)
+        elif isinstance(error, SyncverifyError):
+            raise error
         elif error is not None:
             raise UsageError(f"a worker cannot make a call: {error}") from error
         else:
-            yield from self._returned(running, self._asked(future.result))
-
-    def _returned(
-        self, running: _HandedOutCall[Item], end: CallEnd
-    ) -> Iterator[tuple[Item, Any]]:
-        """Yield the result of a call; make a call once more whose process was lost."""
-        match end:
-            case CallReturned(result):
-                yield running.item, pickle.loads(result)
-            case CallFailed(kind, text):
-                raise kind(text)
-            case CallLost(token, how):
-                running.num_losses += 1
-                if running.num_losses == _MOST_LOSSES:
-                    leave_lost(token, how)
-                    raise InternalError(
-                        f"a process of a worker {how.how}; it played {token}"
-                    )
-                self._submit(running)
-
-    def _died(self, error: Exception) -> InternalError:
-        return InternalError(
-            f"several workers died in one part of the search, the last one at "
-            f"{getattr(error, 'last_worker', '')}; its log may say why"
-        )
+            match self._asked(future.result):
+                case CallLost(token, how):
+                    running.num_losses += 1
+                    if running.num_losses == _MOST_LOSSES:
+                        leave_lost(token, how)
+                        raise InternalError(
+                            f"a process of a worker {how.how}; it played {token}"
+                        )
+                    self._submit(running)
+                case result:
+                    yield running.item, pickle.loads(result)
 
     def _lost_cluster(self) -> UsageError:
         return UsageError(

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from syncverify.errors import SyncverifyError, UsageError
+from syncverify.errors import UsageError
 from syncverify.import_path import take_over
 from syncverify.processes.calls import heard_by, run_in_processes
 from syncverify.processes.owner_link import Lost, tell_owner
-from syncverify.search.cluster.versions import Versions, difference
+from syncverify.search.cluster.connection import Versions, difference, versions_here
 
 _TELL_SECONDS: Final = 1.0
 _ended: set[str] = set()
@@ -28,52 +28,29 @@ _ended: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class RemoteCall:
-    """A call of a function on a worker.
+    """A call of a function on a worker."""
 
-    Attributes:
-        work: Function and argument, pickled.
-        campaign: Topic on which values are told, and name under which calls end early.
-        versions: Versions of the process that wants the call.
-        import_path: Folders from which that process imports.
-        user_folders: Those that are there for the user's modules alone.
-    """
-
+    # Function and argument, pickled.
     work: bytes
+    # Topic on which values are told, and name under which calls end early.
     campaign: str
+    # Versions of the process that wants the call, and the folders from which it imports.
     versions: Versions
     import_path: tuple[str, ...]
+    # Those that are there for the user's modules alone.
     user_folders: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class CallReturned:
-    """The result of a call, pickled."""
-
-    result: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class CallFailed:
-    """An error that ended a call."""
-
-    kind: type[SyncverifyError]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class CallLost:
-    """A call that lost its process.
-
-    Attributes:
-        token: Token of the scenario that the process played.
-        end: How the process ended.
-    """
+    """A call that lost its process, which played the scenario of a token."""
 
     token: str
     end: Lost
 
 
-CallEnd = CallReturned | CallFailed | CallLost
+# A result, pickled, or no result.
+CallEnd = bytes | CallLost
 
 
 def end_calls(campaign: str) -> None:
@@ -82,13 +59,17 @@ def end_calls(campaign: str) -> None:
 
 
 def call_apart(call: RemoteCall) -> CallEnd:
-    """Make a call on this worker, and return how it ended, also by an error of the harness."""
+    """Return the result of a call on this worker, in a process of its own.
+
+    Raises:
+        UsageError: This worker has other versions. Errors of the call are raised as they are.
+    """
     from distributed import get_worker
 
     worker = get_worker()
-    other = difference(call.versions)
+    other = difference(call.versions, versions_here())
     if other:
-        return CallFailed(UsageError, f"the worker {worker.address} has {other}")
+        raise UsageError(f"the worker {worker.address} has {other}")
     _import_from(call)
     key = worker.get_current_task()
     words = _Words(lambda word: worker.log_event(call.campaign, word))
@@ -98,13 +79,6 @@ def call_apart(call: RemoteCall) -> CallEnd:
         state = worker.state.tasks.get(key)  # a scheduler whose client is gone cancels
         return call.campaign in _ended or state is None or state.state == "cancelled"
 
-    try:
-        return _outcome(call, words, is_to_end)
-    finally:
-        words.tell()
-
-
-def _outcome(call: RemoteCall, words: _Words, is_to_end: Callable[[], bool]) -> CallEnd:
     results = run_in_processes(
         _returned,
         [call],
@@ -116,18 +90,14 @@ def _outcome(call: RemoteCall, words: _Words, is_to_end: Callable[[], bool]) -> 
     try:
         with closing(results):
             return next(results)[1]
-    except SyncverifyError as error:
-        return CallFailed(type(error), str(error))
+    finally:
+        words.tell()
 
 
 def _returned(call: RemoteCall) -> CallEnd:
     function, item = pickle.loads(call.work)
-    with heard_by(_tell_packed):
-        return CallReturned(pickle.dumps(function(item)))
-
-
-def _tell_packed(word: object) -> None:
-    tell_owner(lambda: pickle.dumps(word))
+    with heard_by(lambda word: tell_owner(lambda: pickle.dumps(word))):
+        return pickle.dumps(function(item))
 
 
 def _import_from(call: RemoteCall) -> None:

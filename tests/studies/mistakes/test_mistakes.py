@@ -9,7 +9,7 @@ from studies.mistakes.corpus import SUBJECTS, base_source, mistake_named, mistak
 from studies.mistakes.fixes import Cost, Played, applied, compared, played
 from studies.mistakes.playing import Told, told_about
 from studies.mistakes.scoring import is_named, wrong_certain
-from syncverify.search.fix import Fix
+from syncverify.search.found_violation import Fix
 from syncverify.trace.source_lines import SourceLine
 
 SOURCE = """\

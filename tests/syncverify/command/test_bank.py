@@ -13,8 +13,8 @@ from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.replay_token import decode
-from syncverify.search.first_violation import FirstViolation, find_first
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.search import FirstViolation, find_first
 from syncverify.subjects.bugbank.catalogue import entries, entry_of
 from syncverify.subjects.bugbank.entry import Entry
 from syncverify.subjects.subject import Subject

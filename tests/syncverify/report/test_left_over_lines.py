@@ -9,10 +9,8 @@ from syncverify.report.sarif import sarif_log
 from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.fix import Fix
-from syncverify.search.found_violation import FoundViolation, LeftOut
-from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import Part, ShownValue, shown_value
+from syncverify.search.found_violation import Fix, FoundViolation, LeftOut
+from syncverify.search.plain_state import LeftOver, Part, ShownValue, shown_value
 from syncverify.trace.source_lines import CodeLine, SourceLine
 
 VALUES = (

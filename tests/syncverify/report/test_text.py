@@ -15,8 +15,12 @@ from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation, RelatedViolation
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.found_violation import (
+    FoundViolation,
+    NoWitness,
+    RelatedViolation,
+    Witness,
+)
 from syncverify.trace.records import Access, Moment
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.source_lines import SourceLine

@@ -19,7 +19,7 @@ from syncverify.search import campaign_file, shards
 from syncverify.search.campaign_file import CampaignFile
 from syncverify.search.result import SearchResult
 from syncverify.search.search import search
-from syncverify.search.sharded_search import campaign_of, explore_in_shards
+from syncverify.search.sharded_search import campaign_of
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_searches import Interrupting
 from tests.syncverify.search.search_subjects import Doubles
@@ -50,7 +50,8 @@ def look(
     ):
         result = search(
             *(found, backend, settings, heard),
-            elsewhere=lambda: explore_in_shards(found, settings, heard, crew, campaign),
+            crew=crew,
+            campaign=campaign,
         )
     return replace(result, seconds=0, campaign=None)
 

@@ -13,7 +13,7 @@ from syncverify.scenario.features import features_of, optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing, ReproducedError
-from syncverify.search.simpler_scenarios import simpler_scenarios
+from syncverify.search.smaller_scenarios import simpler_scenarios
 from syncverify.subjects.subject import resolve
 
 NUM_RANKS = 4

@@ -12,10 +12,9 @@ from syncverify.processes import calls
 from syncverify.processes.forked_process import start
 from syncverify.processes.supervised import Supervised
 from syncverify.scenario.settings import Settings
-from syncverify.search.crews import crew_of
 from syncverify.search.result import SearchResult
 from syncverify.search.search import search
-from syncverify.search.sharded_search import explore_in_shards
+from syncverify.search.sharded_search import crew_of
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_searches import Listening
 from tests.syncverify.search.search_subjects import Doubles, Naive
@@ -43,9 +42,7 @@ def look(
             backend,
             settings,
             listening,
-            elsewhere=lambda: explore_in_shards(
-                resolved, settings, listening, crew, None
-            ),
+            crew=crew,
         )
 
 

@@ -16,12 +16,14 @@ from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.replay import Replay, replay_saved, shrink_replayed
 from syncverify.search.saved_violations import (
     KeepingProgress,
+    Replay,
     SavedViolations,
-    open_database,
+    replay_saved,
+    shrink_replayed,
 )
+from syncverify.search.violation_database import open_database
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Run
 from tests.programs import one_parameter
@@ -104,9 +106,9 @@ def test_entries_that_no_run_can_play_are_dropped_with_a_line_each() -> None:
     kept.save(encode(REPRODUCER))
     huge = encode(REPRODUCER).replace("sv2-", "sv2-A").encode()
     for entry in (b"\xff", b"", huge):
-        database.save(kept._key, entry)
+        database.save(kept._key(is_shrunk=True), entry)
     assert list(kept.reproducers(4)) == [REPRODUCER]
-    assert len(list(database.fetch(kept._key))) == 1
+    assert len(list(database.fetch(kept._key(is_shrunk=True)))) == 1
     assert len(kept.notes) == 3
     assert all(note.startswith("dropped a saved violation: ") for note in kept.notes)
     assert list(kept.reproducers(4)) == [REPRODUCER]
@@ -117,9 +119,9 @@ def test_entries_of_other_versions_are_kept_for_them() -> None:
     database = InMemoryExampleDatabase()
     kept = SavedViolations(database, resolve(Doubles), "sim")
     for entry in (b"sv1-old", b"sv3-new"):
-        database.save(kept._key, entry)
+        database.save(kept._key(is_shrunk=True), entry)
     assert list(kept.reproducers(4)) == []
-    assert set(database.fetch(kept._key)) == {b"sv1-old", b"sv3-new"}
+    assert set(database.fetch(kept._key(is_shrunk=True))) == {b"sv1-old", b"sv3-new"}
     (note,) = kept.notes
     assert note.startswith("kept 2 saved violations of another version of syncverify")
 
@@ -129,8 +131,6 @@ class Fails(SimBackend):
 
     def __init__(self, error: type[Exception]) -> None:
         self.error = error
-
-    follows_schedules = True
 
     def run(self, *_arguments: object) -> Run:
         raise self.error("no such luck")
@@ -165,7 +165,7 @@ SCALED = ("gradient_equals_reference", "scaled")
 def interrupted(database: Any) -> tuple[SavedViolations, Replay]:
     """Save a violation as an interrupted run does, and play it."""
     kept = saved(database)
-    kept.save_unshrunk(encode(Reproducer(*SCALED, WIDE)))
+    kept.save(encode(Reproducer(*SCALED, WIDE)), is_shrunk=False)
     return kept, replay_saved(kept, SimBackend(), SilentProgress(), max_ranks=4)
 
 
@@ -180,7 +180,7 @@ def test_what_an_interrupted_run_left_is_shrunk_by_the_next(tmp_path: Path) -> N
     assert len(least[SCALED].parameters) == 1
     assert least[SCALED].accumulations == (1,)
     assert Reproducer(*SCALED, least[SCALED]) in kept.reproducers(4)
-    assert list(kept.unshrunk(4)) == []
+    assert list(kept.reproducers(4, is_shrunk=False)) == []
 
 
 def test_what_was_shrunk_meanwhile_is_not_shrunk_again(tmp_path: Path) -> None:
@@ -214,7 +214,10 @@ class Hearing(SilentProgress):
         self._note("shrunk", violation)
 
     def _note(self, kind: str, violation: FoundViolation) -> None:
-        counts = len([*self.saved.unshrunk(4)]), len([*self.saved.reproducers(4)])
+        counts = (
+            len([*self.saved.reproducers(4, is_shrunk=False)]),
+            len([*self.saved.reproducers(4)]),
+        )
         self.events.append((kind, violation.violation.cause, *counts))
 
 
@@ -228,7 +231,7 @@ def test_a_violation_is_saved_before_it_is_reported(tmp_path: Path) -> None:
     kept, listening = keeping(tmp_path)
     kept.found(found_with("scaled", ranks=3))
     assert listening.events == [("found", "scaled", 1, 0)]
-    assert [*map(encode, kept.saved.unshrunk(4))] == [
+    assert [*map(encode, kept.saved.reproducers(4, is_shrunk=False))] == [
         found_with("scaled", ranks=3).token
     ]
 
@@ -252,5 +255,5 @@ def test_a_violation_that_another_one_explains_is_dropped_in_the_end(
     for cause in ("scaled", "stale"):
         kept.shrunk(found_with(cause, ranks=2))
     kept.keep_only({found_with("scaled", ranks=2).violation.identity})
-    assert [*kept.saved.unshrunk(4)] == []
+    assert [*kept.saved.reproducers(4, is_shrunk=False)] == []
     assert len([*kept.saved.reproducers(4)]) == 1

@@ -13,9 +13,8 @@ from syncverify.progress import SilentProgress
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.settings import Settings
-from syncverify.search.first_violation import first_met
 from syncverify.search.result import SearchResult
-from syncverify.search.search import search
+from syncverify.search.search import first_met, search
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.trace.run import Fault, RankRun, Run
 from tests.programs import one_parameter

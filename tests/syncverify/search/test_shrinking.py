@@ -17,8 +17,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
-from syncverify.search.needed_features import with_needed_features
-from syncverify.search.shrinking import shrink
+from syncverify.search.shrinking import shrink, with_needed_features
 from syncverify.subjects.bugbank.bases.placements import local_grad
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import resolve
@@ -113,7 +112,7 @@ def shrunk(listening: Listening) -> FoundViolation:
     drawing = Drawing(subject.capabilities, 1, 1, 0)
     judged = judge.judge_schedule(LARGE, DEFAULT_SCHEDULE)
     identity = ("gradient_equals_reference", "not_reduced")
-    return shrink(drawing, judge, identity, judged.violations[identity], listening)
+    return shrink(drawing, judge, judged.violations[identity], listening)
 
 
 @pytest.mark.long

@@ -11,8 +11,7 @@ from syncverify.scenario.features import features_outside, optional_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.size import size_of
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.scenario_parts import parts_of
-from syncverify.search.simpler_scenarios import simpler_scenarios
+from syncverify.search.smaller_scenarios import parts_of, simpler_scenarios
 from syncverify.strategies import scenarios
 from tests.programs import one_parameter
 

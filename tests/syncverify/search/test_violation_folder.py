@@ -12,8 +12,7 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 
 from syncverify.errors import UsageError
 from syncverify.scenario import bounds
-from syncverify.search.saved_violations import open_database
-from syncverify.search.violation_folder import ViolationFolder
+from syncverify.search.violation_database import ViolationFolder, open_database
 
 KEY = b"key"
 

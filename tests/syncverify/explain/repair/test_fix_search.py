@@ -21,8 +21,7 @@ from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.fix import Fix
-from syncverify.search.found_violation import FoundViolation
+from syncverify.search.found_violation import Fix, FoundViolation
 from syncverify.subjects.bugbank.bases.placements import local_grad
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.bugbank.catalogue import entry_of

@@ -13,8 +13,12 @@ from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation, RelatedViolation
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.found_violation import (
+    FoundViolation,
+    NoWitness,
+    RelatedViolation,
+    Witness,
+)
 from syncverify.subjects.bugbank.bases.placements import local_grad
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import Subject, resolve

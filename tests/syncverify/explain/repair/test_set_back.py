@@ -17,8 +17,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.left_over_value import LeftOver
-from syncverify.search.plain_state import Part, ShownValue, shown_value
+from syncverify.search.plain_state import LeftOver, Part, ShownValue, shown_value
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import resolve
 from tests.programs import violations

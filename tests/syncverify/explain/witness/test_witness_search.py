@@ -17,8 +17,7 @@ from syncverify.report.evidence import order_text
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.search.found_violation import FoundViolation
-from syncverify.search.witness import NoWitness, Witness
+from syncverify.search.found_violation import FoundViolation, NoWitness, Witness
 from syncverify.subjects.subject import Subject
 
 SPEC = ParameterSpec("p0", (2,), ("R",))

@@ -15,9 +15,8 @@ from syncverify.errors import InternalError, UsageError
 from syncverify.processes.calls import tell_caller
 from syncverify.search import shards
 from syncverify.search.cluster import connection
-from syncverify.search.cluster.connection import connected
+from syncverify.search.cluster.connection import connected, difference, versions_here
 from syncverify.search.cluster.crew import run_on_cluster
-from syncverify.search.cluster.versions import in_words, versions_here
 from tests.syncverify.search.test_campaign import facts, look
 
 ALONE = "tcp://127.0.0.1:1"  # where nothing listens
@@ -135,10 +134,10 @@ def test_a_cluster_that_is_not_there_is_one_line(
 def test_differences_of_versions_are_named() -> None:
     wanted = {"python": "3.11.4", "torch": "2.13.0", "syncverify": "0.1.0"}
     found = {"python": "3.11.4", "torch": "2.14.1", "syncverify": ""}
-    assert in_words(wanted, found) == (
+    assert difference(wanted, found) == (
         "torch 2.14.1 (expected 2.13.0) and syncverify not at all (expected 0.1.0)"
     )
-    assert in_words(wanted, wanted) == ""
+    assert difference(wanted, wanted) == ""
 
 
 def test_the_log_of_dask_is_not_in_the_output() -> None:
