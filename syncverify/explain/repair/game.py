@@ -45,7 +45,6 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import Fix, FoundViolation
-from syncverify.search.judge import Identity
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 from syncverify.trace.source_files import is_subject_line
