@@ -9,11 +9,7 @@ from syncverify.sim.network.rendezvous import Failures
 
 
 def failures_of(events: Sequence[str]) -> Failures | None:
-    """Return the failures of the first step whose event has some; None if no step has any.
-
-    Args:
-        events: Event of each step.
-    """
+    """Return the failures of the first step whose event has some; None if no step has any."""
     for step, event in enumerate(events):
         if base_word(event) == "failing_collectives":
             return Failures(step, is_first_alone=variant(event) == "first")

@@ -142,10 +142,6 @@ def unmatched_fault(
 ) -> Fault | None:
     """Return the fault of collectives that do not match, and so never end.
 
-    Args:
-        launches: The collectives that each rank issued, in order.
-        finished: Ranks that reached their end.
-
     Returns:
         A mismatch of two ranks in one collective, or the ranks that issued fewer
         collectives than a peer of the communicator; None if all match.
@@ -210,14 +206,6 @@ def threads_fault(
     threads: Sequence[RankThread], stall: Stall | None, mismatch: Mismatch | None = None
 ) -> Fault | None:
     """Return the reason why rank threads did not all reach their end.
-
-    Args:
-        threads: The ended threads, each with its error if it has one.
-        stall: The reason why the scheduler ended the run early; None if it did not.
-        mismatch: Ranks that disagreed in a collective; None if all agreed.
-
-    Returns:
-        The fault; None if all threads reached their end.
 
     Raises:
         SyncverifyError: The harness refused a call of a rank.

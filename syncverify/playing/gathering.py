@@ -43,9 +43,7 @@ class Gathering(ABC, Generic[Process]):
     """The outcomes of one scenario so far.
 
     Attributes:
-        processes: One for each rank, in rank order.
         patience_seconds: Length of a window, in wall time and in processor time.
-        outcomes: The outcomes that arrived, by rank.
         died: The signal or exit code of each process that died, by rank.
         statuses: In the end, the status of each rank that has no outcome, and answers.
     """

@@ -67,13 +67,6 @@ class GlooBackend:
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario on one worker process per rank.
 
-        Args:
-            scenario: The scenario to play.
-            subject: The synchronizer under test; pickled for the workers.
-
-        Returns:
-            The run.
-
         Raises:
             EnvironmentNotSupportedError: The subject asks for a GPU that gloo does not have.
             InternalError: The harness failed in a worker, or workers end by themselves.

@@ -11,15 +11,7 @@ from syncverify.trace.run import Fault
 
 
 def hub_fault(hub: Hub, raised: Iterable[Fault | None]) -> Fault | None:
-    """Return the reason for which ranks did not all reach their end.
-
-    Args:
-        hub: The hub that has handed out their turns.
-        raised: The exception of each rank that has raised.
-
-    Returns:
-        The first cause; None if all ranks reached their end.
-    """
+    """Return the reason for which ranks did not all reach their end."""
     return next(filter(None, _faults(hub, raised)), None)
 
 

@@ -56,9 +56,6 @@ _LAUNCHES: Final = [
 def require_known_groups(backend: str) -> None:
     """Try what a backend relies on beyond what simulated ranks rely on.
 
-    Args:
-        backend: One of `BACKEND_NAMES`.
-
     Raises:
         EnvironmentNotSupportedError: A mechanism does not work on this torch.
     """

@@ -19,15 +19,7 @@ from syncverify.trace.source_lines import CodeLine
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request to play one scenario as one rank.
-
-    Attributes:
-        number: Number of the job; each job has its own process groups.
-        scenario: The scenario's JSON.
-        subject: The pickled subject.
-        rank: Global rank to play.
-        store_port: Port of the parent's TCPStore on the loopback interface.
-    """
+    """A request to play one scenario as one rank."""
 
     number: int
     scenario: dict[str, Any]
@@ -47,7 +39,6 @@ class OfJob:
 
     Attributes:
         number: Number of the job. A message about an earlier one may come late.
-        message: The message.
     """
 
     number: int
@@ -67,7 +58,6 @@ class Status:
         progress: Number of trace records so far.
         lines: Lines of the subject on the stack of the playing thread.
         in_torch: Whether the innermost line is torch's: the rank waits in a collective.
-        launches: Collectives issued so far.
     """
 
     progress: int
@@ -81,11 +71,7 @@ class SignOfLife:
     """A sign of life of a rank of a torchrun job, which renews it once a second.
 
     Attributes:
-        number: Number of the sign; it shows that the process lives.
         job: Number of the job that the rank plays, or has played last.
-        status: Position of the rank in the job.
-        processor_seconds: Processor time of the process so far.
-        helpers: Work of the descendants of the process.
     """
 
     number: int

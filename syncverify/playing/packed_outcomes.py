@@ -54,9 +54,6 @@ def pack_sign(sign: SignOfLife) -> bytes:
 def unpack_sign(packed: bytes) -> SignOfLife:
     """Unpack a sign of life; see Note [Outcomes are data].
 
-    Returns:
-        The sign.
-
     Raises:
         InternalError: It is no sign of life.
     """
@@ -65,9 +62,6 @@ def unpack_sign(packed: bytes) -> SignOfLife:
 
 def unpack_outcome(packed: bytes) -> JobOutcome:
     """Unpack the result of `pack_outcome`; see Note [Outcomes are data].
-
-    Returns:
-        The outcome.
 
     Raises:
         InternalError: It is no outcome.

@@ -38,11 +38,7 @@ def await_ready(worker: Supervised) -> None:
 
 
 class WorkerPool:
-    """Workers by rank.
-
-    Args:
-        module: Name of the module of the workers.
-    """
+    """Workers by rank."""
 
     def __init__(self, module: str = _WORKER) -> None:
         self._module = module

@@ -38,7 +38,6 @@ class Doubt:
     """A reason why a loss may not be the scenario's fault.
 
     Attributes:
-        words: The loss in words.
         num_before: How often the same loss has to come before, in other processes, until it
             is the scenario's fault.
     """

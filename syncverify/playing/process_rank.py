@@ -46,8 +46,6 @@ class Membership:
 
     Attributes:
         number: Number of the job; it keeps the keys of different jobs apart in the store.
-        transport: torch's name of the process group backend.
-        store: The store in which the members find each other.
         timeout: Time after which a collective that waits for an absent rank fails.
     """
 
@@ -60,14 +58,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """The part of one rank in a job.
-
-    Attributes:
-        membership: Place of the rank.
-        scenario: The scenario to play.
-        device: Device of the rank.
-        recorder: Writer of the trace.
-    """
+    """The part of one rank in a job."""
 
     membership: Membership
     scenario: Scenario

@@ -84,8 +84,6 @@ class _Connection(NamedTuple):
     """The key of a transport: those with equal keys may take each other's place.
 
     Attributes:
-        transport: Name of its class in torch.
-        ranks: Global ranks that it connects.
         timeout: Timeout of its collectives; None for torch's own.
     """
 

@@ -33,10 +33,6 @@ class RankPlayer:
     """Plays on a thread: the main thread can stop waiting, and hears the user's Ctrl-C.
 
     Args:
-        transport: torch's name of the process group backend.
-        store: Client of torchrun's store.
-        rank: Rank of this process.
-        device: Device of the rank.
         timeout: Time after which a collective that waits for an absent rank fails.
     """
 
@@ -69,11 +65,8 @@ class RankPlayer:
         """Start to play a scenario, once the groups of the one before have ended.
 
         Args:
-            job: Number of the scenario.
             epoch: Number of runs before that may have left a collective without a peer. The
                 connections are made anew after each.
-            scenario: Mesh, parameters and steps of the program.
-            subject: The synchronizer under test.
         """
         self.join()
         if epoch != self._epoch:

@@ -26,9 +26,6 @@ def refused_sizes(message: str) -> tuple[int, ...]:
 
     Torch has no exception with these numbers, so they are read from its words.
 
-    Args:
-        message: Text of the exception.
-
     Returns:
         Sizes, in elements; of a slice, its length and the elements that are left for it. Empty
         for any other error.

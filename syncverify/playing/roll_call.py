@@ -50,13 +50,6 @@ def call_roll(
 ) -> Sequence[str]:
     """Wait until all ranks are there, and compare their facts.
 
-    Args:
-        store: Store of the job.
-        facts: Result of `facts_about` on this rank.
-        rank: Global rank of this process.
-        world_size: Number of ranks of the job.
-        patience_seconds: Longest wait for the other ranks.
-
     Returns:
         The machine of each rank.
 

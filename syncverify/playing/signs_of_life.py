@@ -39,11 +39,7 @@ class Helpers:
         self._work = Work()
 
     def look(self, used_seconds: float) -> Work:
-        """Return the work of the descendants at the last look.
-
-        Args:
-            used_seconds: Processor time of this process so far.
-        """
+        """Return the work of the descendants at the last look."""
         if used_seconds - self._used_seconds < _IDLE_SECONDS:
             self._work = LocalProcess(os.getpid()).work_of_descendants()
         self._used_seconds = used_seconds
@@ -55,7 +51,6 @@ class Pulse:
 
     Args:
         store: A client of torchrun's store that no other thread uses.
-        rank: Global rank of this process.
     """
 
     def __init__(self, store: dist.Store, rank: int) -> None:
@@ -92,9 +87,6 @@ class RemoteRank:
     """A rank of the job, as its signs of life show it.
 
     Args:
-        store: Client of torchrun's store.
-        rank: Global rank.
-        machine: Name of the rank's machine.
         patience_seconds: Time without a sign after which the rank is silent.
     """
 

@@ -68,14 +68,9 @@ class SimBackend:
         """Play a scenario on all of its ranks.
 
         Args:
-            scenario: The scenario to play.
-            subject: The synchronizer under test.
             schedule: Schedule to follow, or the decisions that take the place of timing, whose
                 `taken` holds each of them afterwards.
             recorders: Recorders, by rank, that do more than write a trace.
-
-        Returns:
-            The run.
 
         Raises:
             EnvironmentNotSupportedError: The subject asks for what is not simulated.

@@ -25,12 +25,7 @@ _LOOK_SECONDS = 1.0
 
 @dataclass(kw_only=True)
 class StoreGathering(Gathering[RemoteRank]):
-    """The outcomes in torchrun's store.
-
-    Attributes:
-        store: Client of the store.
-        job: Number of the job.
-    """
+    """The outcomes in torchrun's store."""
 
     aftershock_seconds: ClassVar[float] = 10.0  # on machines of any speed
 

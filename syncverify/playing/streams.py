@@ -47,13 +47,6 @@ class StreamsBackend:
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario on one process per rank.
 
-        Args:
-            scenario: The scenario to play.
-            subject: The synchronizer under test; pickled for the processes.
-
-        Returns:
-            The run.
-
         Raises:
             EnvironmentNotSupportedError: The subject asks for what is not simulated.
             SubjectError: The instance that the factory made lacks a part of the subject API.

@@ -55,12 +55,7 @@ from syncverify.trace.run import RankRun
 
 @dataclass(frozen=True, slots=True)
 class StreamsJob:
-    """One rank's part of a scenario.
-
-    Attributes:
-        scenario: The scenario, as JSON.
-        subject: The packed subject.
-    """
+    """One rank's part of a scenario."""
 
     scenario: dict[str, Any]
     subject: bytes
@@ -68,12 +63,7 @@ class StreamsJob:
 
 
 class _Rank:
-    """Plays one job.
-
-    Args:
-        wire: Connection to the process that hands out turns.
-        job: The job.
-    """
+    """Plays one job."""
 
     def __init__(self, wire: Wire, job: StreamsJob) -> None:
         self._wire = wire

@@ -89,9 +89,7 @@ class TorchrunBackend:
             ended; see Note [Patience with processes].
 
     Attributes:
-        name: Name of the transport: `gloo`, or one of `NCCL_NAMES`.
         rank: Rank of this process; 0 is the leader.
-        world_size: Number of processes.
         is_lost: Whether a rank hangs or the store is gone, so that no more scenario can be
             played.
 
@@ -149,13 +147,6 @@ class TorchrunBackend:
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, as the leader, on the first ranks of the job.
 
-        Args:
-            scenario: The scenario to play. It has at most as many ranks as the job.
-            subject: The synchronizer under test, the same on every process.
-
-        Returns:
-            The run.
-
         Raises:
             EnvironmentNotSupportedError: The subject asks for a part that is not played.
             SubjectError: The instance that the factory made lacks a part of the subject API.
@@ -194,9 +185,6 @@ class TorchrunBackend:
     @_needing_the_store
     def follow(self, subject: Subject) -> int:
         """Play each scenario that the leader announces, until the leader ends.
-
-        Args:
-            subject: The synchronizer under test; it equals the leader's.
 
         Returns:
             The exit code of the leader.

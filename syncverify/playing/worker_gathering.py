@@ -28,7 +28,6 @@ class WorkerGathering(Gathering[Supervised]):
     """The outcomes that workers send.
 
     Attributes:
-        job: Number of the job; messages about other jobs come too late.
         started: Ranks of which the worker has taken the job.
     """
 

@@ -151,9 +151,6 @@ def start(module: str, template: int = 0) -> Supervised:
         module: Name of the module; its `main` gets the new process' end of the wire.
         template: Number of the template that forks the process; see
             Note [Processes are forked from a template].
-
-    Returns:
-        The process.
     """
     ours, theirs = socket.socketpair()
     lifeline, held = os.pipe()

@@ -18,14 +18,7 @@ _AS_RECORDED: Final = ScheduleCoverage("the recorded order of the ranks alone")
 
 
 def judge(recording: Recording) -> Simulation:
-    """Judge a recording: races, early frees, mismatches, deadlocks, errors.
-
-    Args:
-        recording: The recording.
-
-    Returns:
-        The outcome of the script; `str()` gives the report.
-    """
+    """Judge a recording: races, early frees, mismatches, deadlocks, errors."""
     run = recording.run
     if recording.refused:
         return _unjudged(recording, recording.refused)

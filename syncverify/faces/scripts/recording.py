@@ -27,9 +27,7 @@ class Recording:
     """A recorded script.
 
     Attributes:
-        device: Device that torch named to it.
         lost: How the process of a rank ended without a last word, by rank.
-        was_interrupted: Whether a user ended it.
     """
 
     script: Script
@@ -56,10 +54,7 @@ def record(
     """Run a script as torchrun does, with a simulated machine in the process of each rank.
 
     Args:
-        script: The script.
         num_ranks: World size; all ranks share a machine.
-        device: Device that torch names to the script.
-        hang_timeout_seconds: Seconds without a sign of life after which a rank counts as hung.
         names_torch: Whether reports name torch's own lines.
 
     Returns:
@@ -101,9 +96,6 @@ def _template_of(rank: int) -> int:
     Under torchrun each rank has a random seed. Here it is one of four, so that four imports of
     torch serve all ranks. It is the sum of the rank's digits to the base 4, so that ranks apart by a
     power of two, as those of a mesh axis, have different seeds.
-
-    Returns:
-        Number of the template, from 0 to 3.
     """
     total = 0
     while rank:
@@ -114,12 +106,7 @@ def _template_of(rank: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """The messages that a hub has heard.
-
-    Attributes:
-        hub: The hub of the run.
-        device: Device that torch named to the script.
-    """
+    """The messages that a hub has heard."""
 
     hub: Hub
     script: Script

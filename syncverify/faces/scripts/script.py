@@ -66,11 +66,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class RankJob:
-    """The work of one rank.
-
-    Attributes:
-        device: Device that torch names to the script.
-    """
+    """The work of one rank."""
 
     script: Script
     rank: int

@@ -27,13 +27,7 @@ from syncverify.trace.stacks import line_of
 
 
 class Before:
-    """A rank's parameters and process, as they were before a subject was made.
-
-    Attributes:
-        model: The rank's parameters.
-        own: Values of the parameters, and their `requires_grad`.
-        draws: Random numbers of the training program.
-    """
+    """A rank's parameters and process, as they were before a subject was made."""
 
     def __init__(self, model: LocalModel, own: OwnParameters) -> None:
         self.model = model

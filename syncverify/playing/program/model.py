@@ -48,12 +48,7 @@ _IN_NO_NARROW_DTYPE = 2**-12
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """The parameters of one rank, by name, in registration order.
-
-    Attributes:
-        scenario: Scenario with the specs of the parameters.
-        parameters: DTensors or ordinary parameters, by name.
-    """
+    """The parameters of one rank, by name, in registration order."""
 
     scenario: Scenario
     rank: int

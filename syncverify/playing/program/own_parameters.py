@@ -16,12 +16,7 @@ from syncverify.playing.program.local_parts import local_part
 
 
 class _State(NamedTuple):
-    """State of a parameter that a subject must not change.
-
-    Attributes:
-        value: Copy of the local part.
-        requires_grad: Whether the parameter is trained.
-    """
+    """State of a parameter that a subject must not change."""
 
     value: torch.Tensor
     requires_grad: bool
@@ -37,7 +32,6 @@ class OwnParameters:
     """Values of parameters that only the training program may change.
 
     Attributes:
-        parameters: Parameters of one rank, by name.
         takes_values: Whether a subject may change values now, to make replicas equal.
         had_forward: Whether a micro-batch has run since; torch's `replicate` changes values in it.
     """

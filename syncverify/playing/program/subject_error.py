@@ -15,13 +15,7 @@ from syncverify.trace.records import Moment, Phase
 
 
 class SubjectRaisedError(Exception):
-    """The subject raised on a legal scenario.
-
-    Attributes:
-        moment: Moment of the call that raised.
-        original: Exception of the subject.
-        in_tensor_hook: Whether a tensor hook of a parameter raised it.
-    """
+    """The subject raised on a legal scenario."""
 
     def __init__(
         self, moment: Moment, original: BaseException, *, in_tensor_hook: bool = False

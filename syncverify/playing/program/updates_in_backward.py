@@ -28,9 +28,6 @@ class UpdatesInBackward:
     """The hooks of one rank.
 
     Attributes:
-        own: Parameters that the hooks update.
-        recorder: Records reads and updates.
-        update: Updates parameters.
         taken: Copies of the local gradients that hooks have read in this step, by name.
     """
 

@@ -51,15 +51,10 @@ class HeardRank:
     """One rank, as the hub knows it.
 
     Attributes:
-        process: Its process.
         has_begun: Whether its program has started, after imports that take seconds.
         outbox: What other ranks did since its last turn.
         stands: The word by which it gave its turn away; None while it runs.
-        ended: Its last word of all; None while there is none.
         lost: How its process ended without a last word; None if it did not.
-        trace: Its trace, as far as it has told it.
-        last_launch: The last collective that it has told of; None if there is none.
-        num_records: Number of records that it has told of.
     """
 
     rank: int
@@ -103,14 +98,10 @@ class Hub:
 
     Args:
         processes: The processes of the ranks, by rank. Each has got its work.
-        hang_timeout_seconds: Seconds without a sign of life after which a rank hangs.
-        is_failure: Tells whether the run ends with the outcome of a program.
         passes_stalls: Whether hosts go on in waits of streams once no rank can run.
 
     Attributes:
-        ranks: The ranks.
         passed_stall: The reason for which hosts that had gone on without values stopped again.
-        has_passed: Whether hosts have gone on without values.
     """
 
     def __init__(

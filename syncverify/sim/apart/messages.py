@@ -31,9 +31,7 @@ class Arrived:
     """A rank has issued its call for a collective.
 
     Attributes:
-        key: Key of the collective.
         seat: Place of the rank in the group.
-        call: The call.
     """
 
     key: CollectiveKey
@@ -46,7 +44,6 @@ class StoreSet:
     """A key of the store that changed.
 
     Attributes:
-        key: The key.
         value: The new value; None where the key was deleted.
     """
 
@@ -62,7 +59,6 @@ class Awaited:
     """The operation that a rank waits in: a `Wait` that another process can read.
 
     Attributes:
-        operation, resource, line, is_of_stream: As of `Wait`.
         missing_ranks: Global ranks that have not arrived, as far as the rank knows.
     """
 
@@ -101,12 +97,7 @@ class TurnOver:
     """A rank gives its turn back, or asks for its first one.
 
     Attributes:
-        can_go_on: Whether it could go on at once.
-        awaited: What it waits for or asks about; None if nothing.
-        line: Line of the program that it has reached.
-        updates: Its changes of the state that ranks share, in order.
         paused_seconds: Length of its sleeps since its last turn.
-        num_records: Number of things that it has recorded.
     """
 
     can_go_on: bool
@@ -161,11 +152,6 @@ class RankEnded:
 
     Attributes:
         came_to: Outcome of its program, as the player says it; None if the player has none.
-        trace: Its whole trace.
-        mismatch: A disagreement in a collective that it met; None if it met none.
-        stack: Lines that it stood at when it was interrupted, the outermost first.
-        updates: Its changes of the shared state since its last turn.
-        warnings: Its warnings, each once, as Python shows them.
     """
 
     came_to: Any

@@ -43,12 +43,7 @@ _BEAT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RankMachine:
-    """The simulated machine of one rank, for the player of its program.
-
-    Attributes:
-        turns: Turns of the rank.
-        recorder: Recorder of the rank.
-    """
+    """The simulated machine of one rank, for the player of its program."""
 
     turns: RemoteTurns
     recorder: RankRecorder
@@ -57,12 +52,7 @@ class RankMachine:
 
 
 class _TraceReporter:
-    """Tells the trace of a rank before the rank ends.
-
-    Args:
-        wire: Connection to the process that hands out turns.
-        recorder: Recorder of the rank.
-    """
+    """Tells the trace of a rank before the rank ends."""
 
     def __init__(self, wire: Wire, recorder: RankRecorder) -> None:
         self._wire = wire
@@ -123,7 +113,6 @@ class RankPlace:
     """The place of a rank in a simulated machine.
 
     Attributes:
-        is_for_nccl: Whether groups are those of NCCL.
         device: Number of the GPU that the program hears of; None for the CPU.
         num_devices: Number of GPUs that the program may name; None for any number.
     """
@@ -164,15 +153,7 @@ def _leave() -> None:
 
 @contextmanager
 def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
-    """Make this thread a rank of a simulated machine, for the length of a block.
-
-    Args:
-        wire: Connection to the process that hands out turns.
-        place: Place of the rank.
-
-    Yields:
-        The machine of the rank.
-    """
+    """Make this thread a rank of a simulated machine, for the length of a block."""
     recorders = place.recorders()
     own = recorders[place.rank]
     telling = _TraceReporter(wire, own)

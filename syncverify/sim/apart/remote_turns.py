@@ -28,15 +28,11 @@ class RemoteTurns:
     """The turns of one rank.
 
     Args:
-        wire: Connection to the process that hands out turns.
-        take: Makes the changes that other ranks have made.
-        num_records: Returns the number of records of the rank.
         on_step: Called at each operation, each access to shared state, and each end of a turn.
         on_pass: Called before hosts go on without values.
 
     Attributes:
         updates: Changes of the shared state since this rank last gave its turn away.
-        has_ended: Whether the run has ended.
         stack: Lines at which this rank was interrupted, the outermost first.
     """
 

@@ -83,9 +83,6 @@ def load_operators() -> None:
 def _acquired(lock: FileLock) -> AbstractContextManager[object]:
     """Acquire a lock, and tell the owner now and then that this process waits for another.
 
-    Returns:
-        A context that releases the lock.
-
     Raises:
         Timeout: The other process takes too long.
     """

@@ -34,8 +34,6 @@ class Losses:
     Attributes:
         terms: Scalars in float32, by name of the parameter that each depends on; by another
             name where it depends on none, or on all. Terms of frozen parameters are left out.
-        parameters: Parameters of the terms that have a parameter's name, by name.
-        as_rank: Returns a context in which another thread belongs to this rank.
         mark_ready: Tells the synchronizer that gradients of parameters were added to `.grad`
             by hand.
     """

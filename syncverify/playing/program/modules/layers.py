@@ -87,9 +87,6 @@ def _model_of(factory: Any) -> Model:
 def _checked_gradients(word: str) -> dict[str, torch.Tensor]:
     """Train a layer twice on one batch.
 
-    Returns:
-        The gradients, by parameter.
-
     Raises:
         LayerError: Scenarios cannot train the layer.
     """
@@ -122,9 +119,6 @@ def _complaint(word: str) -> str:
 
 def _gradients(word: str) -> dict[str, torch.Tensor]:
     """Train a layer alone, on one batch that is always the same.
-
-    Returns:
-        The gradients, by parameter.
 
     Raises:
         LayerError: The layer raises, changes or leaves out a parameter, or has a loss or a

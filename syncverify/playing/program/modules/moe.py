@@ -22,9 +22,6 @@ class ExpertLayer(nn.Module):
     The router may choose an expert of another rank. Its output is left out here, and tokens
     are not exchanged. Each rank's loss is then one term of a sum, which is enough for exact
     sums of gradients.
-
-    Args:
-        first_expert: Number of the first expert of this rank.
     """
 
     def __init__(self, first_expert: int) -> None:

@@ -122,11 +122,6 @@ def refusal(word: str, reason: str) -> str:
 def require_finite(word: str, tensor: torch.Tensor, noun: str) -> None:
     """Refuse a layer of a user's own whose loss or gradient is infinite or no number.
 
-    Args:
-        word: Word of any module.
-        tensor: The loss or the gradient.
-        noun: Name of the tensor in the message.
-
     Raises:
         LayerError: An element of the tensor is not finite.
     """
