@@ -26,7 +26,7 @@ from syncverify.playing.program.graphs.custom_function import undefined_gradient
 from syncverify.playing.program.graphs.hooks import install_lasting_hooks
 from syncverify.playing.program.graphs.losses import Losses, one_thread
 from syncverify.playing.program.graphs.uses import USES
-from syncverify.playing.program.injected_error import InjectedError, failing_term
+from syncverify.playing.program.graphs.errors import InjectedError, failing_term
 from syncverify.playing.program.two_synchronizers import TwoSynchronizers
 from syncverify.report.text import scenario_lines
 from syncverify.scenario import step_plan

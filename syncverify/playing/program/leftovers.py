@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from syncverify.playing.program.graphs.shared_storage import INTO_ONE_STORAGE
+from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE
 from syncverify.playing.program.held_objects import holds_tensor
 from syncverify.playing.program.local_parts import local_part
 from syncverify.playing.program.model import LocalModel

@@ -14,16 +14,20 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from syncverify.playing.program.graphs.custom_function import undefined_gradient
-from syncverify.playing.program.graphs.losses import AsRank, Losses, one_thread, total
-from syncverify.playing.program.graphs.products import dot
-from syncverify.playing.program.graphs.reuse import added_to
-from syncverify.playing.program.graphs.shared_storage import (
+from syncverify.playing.program.graphs.custom_function import (
     INTO_ONE_STORAGE,
     OneStorage,
+    undefined_gradient,
 )
-from syncverify.playing.program.graphs.uses import USES
-from syncverify.playing.program.injected_error import failing_term, idle_term
+from syncverify.playing.program.graphs.errors import failing_term, idle_term
+from syncverify.playing.program.graphs.losses import (
+    AsRank,
+    Losses,
+    dot,
+    one_thread,
+    total,
+)
+from syncverify.playing.program.graphs.uses import USES, added_to
 from syncverify.playing.program.local_parts import local_part
 from syncverify.playing.program.modules.model import initial_value
 from syncverify.playing.program.modules.named import module_loss, require_own_parameters

@@ -27,10 +27,10 @@ from syncverify.playing.program.caller_streams import CallerStreams
 from syncverify.playing.program.changes import change_parameters, freeze
 from syncverify.playing.program.gradient_forms import misfits_of
 from syncverify.playing.program.graphs.backwards import run_backward
+from syncverify.playing.program.graphs.errors import InjectedError
 from syncverify.playing.program.graphs.hooks import install_lasting_hooks
 from syncverify.playing.program.graphs.losses import Losses
 from syncverify.playing.program.held_objects import held_by_subject
-from syncverify.playing.program.injected_error import InjectedError
 from syncverify.playing.program.leftovers import Before, calls_of_backward
 from syncverify.playing.program.local_parts import local_part
 from syncverify.playing.program.model import LocalModel, build_model
