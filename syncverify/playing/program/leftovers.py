@@ -14,9 +14,8 @@ from torch import nn
 
 from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE
 from syncverify.playing.program.held_objects import holds_tensor
-from syncverify.playing.program.local_parts import local_part
 from syncverify.playing.program.model import LocalModel
-from syncverify.playing.program.own_parameters import OwnParameters
+from syncverify.playing.program.own_parameters import OwnParameters, local_part
 from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
 from syncverify.sim.process_wide.generators import StepDraws
 from syncverify.sim.process_wide.settings import ProcessSettings

@@ -28,9 +28,9 @@ from syncverify.playing.program.graphs.losses import (
     total,
 )
 from syncverify.playing.program.graphs.uses import USES, added_to
-from syncverify.playing.program.local_parts import local_part
 from syncverify.playing.program.modules.model import initial_value
 from syncverify.playing.program.modules.named import module_loss, require_own_parameters
+from syncverify.playing.program.own_parameters import local_part
 from syncverify.playing.program.training_program import Drop
 from syncverify.scenario import step_plan
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
