@@ -19,8 +19,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from syncverify.errors import InternalError
 from syncverify.playing.faults import launches_of, unmatched_fault
-from syncverify.playing.messages import JobOutcome, Status
-from syncverify.playing.packed_outcomes import unpack_result
+from syncverify.playing.messages import JobOutcome, Status, unpack_result
 from syncverify.processes.silence import Silence, SilenceKind, Watched, pause_seconds
 from syncverify.trace.run import RankRun
 

@@ -27,8 +27,7 @@ from collections.abc import Iterable
 import torch.distributed as dist
 
 from syncverify.errors import InternalError
-from syncverify.playing.announcement import announce
-from syncverify.playing.messages import Job
+from syncverify.playing.messages import Job, announce
 from syncverify.playing.packed_subject import pack_subject
 from syncverify.playing.pool import WorkerPool
 from syncverify.playing.process_faults import Doubt, doubt_about, processes_fault
@@ -129,7 +128,7 @@ class GlooBackend:
             workers, self._hang_timeout_seconds, job=self._num_jobs
         )
         for rank in range(len(workers)):
-            job = Job(self._num_jobs, scenario.to_json(), packed, rank, port)
+            job = Job(scenario.to_json(), packed, rank, self._num_jobs, port)
             gathering.send(rank, job)
         return gathering
 

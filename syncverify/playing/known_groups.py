@@ -18,9 +18,13 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from syncverify.playing.loopback import use_loopback
 from syncverify.playing.program.held_objects import num_groups
-from syncverify.playing.rank_groups import KeptTransports, end_groups, has_all_ends
+from syncverify.playing.rank_groups import (
+    KeptTransports,
+    end_groups,
+    has_all_ends,
+    use_loopback,
+)
 from syncverify.playing.recording import CollectiveRecording
 from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.known_torch import Mechanism, require_known_torch

@@ -7,6 +7,7 @@ from typing import Any
 
 from syncverify.playing.faults import (
     awaits_peers,
+    death_fault,
     launches_of,
     outcomes_fault,
     positions,
@@ -26,7 +27,9 @@ _FROM_OUTSIDE = {"signal 9", "signal 15"}
 def processes_fault(gathering: Gathering[Any]) -> Fault | None:
     """Return the reason why not all ranks of a scenario reached their end."""
     if gathering.died:
-        return _death(gathering.died)
+        died = sorted(gathering.died.items())
+        lines = [f"rank {rank}: ended by {how}" for rank, how in died]
+        return death_fault(tuple(rank for rank, _ in died), lines)
     fault = outcomes_fault(gathering.outcomes)
     if fault is None and gathering.pending():
         return _stall(gathering)
@@ -96,12 +99,6 @@ def _is_in_no_line_of_the_subject(fault: Fault) -> bool:
     """Tell whether a rank that answers was ended in the middle of torch or of the harness."""
     # After a template was killed, a new process imports modules of torch on a busy machine.
     return fault.kind == "never_returns" and not fault.details
-
-
-def _death(died: dict[int, str]) -> Fault:
-    ranks = tuple(sorted(died))
-    lines = tuple(f"rank {rank}: ended by {died[rank]}" for rank in ranks)
-    return Fault("process_died", ranks, f"the process of rank {ranks[0]} died", lines)
 
 
 def _end(gathering: Gathering[Any], rank: int) -> str:

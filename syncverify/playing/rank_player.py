@@ -12,9 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from syncverify.playing.messages import JobOutcome
-from syncverify.playing.packed_outcomes import pack_outcome, pack_result, unpack_result
-from syncverify.playing.process_rank import Membership, RankPart, play_rank
+from syncverify.playing.messages import JobOutcome, pack, unpack_result
+from syncverify.playing.process_rank import RankPart, play_rank
 from syncverify.playing.rank_groups import KeptTransports
 from syncverify.playing.signs_of_life import Pulse
 from syncverify.scenario.scenario import Scenario
@@ -98,18 +97,25 @@ class RankPlayer:
             torch.cuda.set_device(self._device)
         recorder = Recorder()
         self._pulse.play(job, recorder)
-        membership = Membership(
-            job, self._transport, self._store, self._rank, self._timeout
+        part = RankPart(
+            job,
+            self._transport,
+            self._store,
+            self._rank,
+            self._timeout,
+            scenario,
+            subject,
+            self._device,
+            recorder,
         )
-        part = RankPart(membership, scenario, subject, self._device, recorder)
         play_rank(part, functools.partial(self._tell, job), self._kept)
 
     def _tell(self, job: int, outcome: JobOutcome) -> None:
         if job == self._aborted_job:  # an aborted collective leaves any values
             seen = RankRun(trace=unpack_result(outcome.result).trace)
-            outcome = replace(outcome, result=pack_result(seen))
+            outcome = replace(outcome, result=pack(seen))
         with IF_THE_STORE_LIVES:
-            self._store.set(f"outcome/{job}/{self._rank}", pack_outcome(outcome))
+            self._store.set(f"outcome/{job}/{self._rank}", pack(outcome))
             if outcome.is_failure:
                 self._store.set(f"fault/{job}", "")
 

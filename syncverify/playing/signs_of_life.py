@@ -18,9 +18,7 @@ import time
 
 import torch.distributed as dist
 
-from syncverify.playing.messages import SignOfLife, Status
-from syncverify.playing.packed_outcomes import pack_sign, unpack_sign
-from syncverify.playing.rank_status import status_of
+from syncverify.playing.messages import SignOfLife, Status, pack, unpack_data
 from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
@@ -71,7 +69,7 @@ class Pulse:
         with contextlib.suppress(dist.DistError):
             while True:
                 number += 1
-                sign = pack_sign(self._sign(number))
+                sign = pack(self._sign(number))
                 self._store.set(self._key, sign)  # type: ignore[arg-type]  # bytes too
                 pause.wait(_PERIOD_SECONDS)
 
@@ -79,7 +77,7 @@ class Pulse:
         job, player, recorder = self._playing
         used_seconds = time.process_time()
         helpers = self._helpers.look(used_seconds)
-        status = status_of(player, recorder)
+        status = Status.of(player, recorder)
         return SignOfLife(number, job, status, used_seconds, helpers)
 
 
@@ -108,7 +106,7 @@ class RemoteRank:
         """Return the last sign of the rank; None if the rank is silent."""
         key = f"sign/{self._rank}"
         if self._store.check([key]):
-            sign = unpack_sign(self._store.get(key))
+            sign = unpack_data(self._store.get(key), SignOfLife)
             if sign.number != self._last.number:
                 self._last, self._seen = sign, time.monotonic()
         silence_seconds = time.monotonic() - self._seen

@@ -12,7 +12,7 @@ from typing_extensions import override
 from syncverify.errors import NoVerdictError
 from syncverify.playing.faults import outcomes_fault, positions
 from syncverify.playing.gathering import Gathering
-from syncverify.playing.packed_outcomes import unpack_outcome
+from syncverify.playing.messages import unpack_outcome
 from syncverify.playing.process_faults import processes_fault
 from syncverify.playing.signs_of_life import RemoteRank
 from syncverify.processes.silence import SilenceKind

@@ -10,13 +10,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from syncverify.errors import InternalError
-from syncverify.playing.announcement import announce
-from syncverify.playing.hub_faults import hub_fault
-from syncverify.playing.messages import JobOutcome
-from syncverify.playing.packed_outcomes import unpack_result
+from syncverify.playing.faults import hub_fault
+from syncverify.playing.messages import Job, JobOutcome, announce, unpack_result
 from syncverify.playing.packed_subject import pack_subject
 from syncverify.playing.pool import WorkerPool
-from syncverify.playing.streams_worker import StreamsJob
 from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
@@ -76,12 +73,8 @@ class StreamsBackend:
         packed, text = pack_subject(subject), scenario.to_json()
         for rank, worker in enumerate(workers):
             with suppress(OSError):  # it is gone, and its end is heard next
-                worker.send(StreamsJob(text, packed, rank))
-        return Hub(workers, self._hang_timeout_seconds, _is_failure)
-
-
-def _is_failure(outcome: JobOutcome) -> bool:
-    return outcome.is_failure
+                worker.send(Job(text, packed, rank))
+        return Hub(workers, self._hang_timeout_seconds)
 
 
 def _outcomes(hub: Hub) -> Iterator[JobOutcome]:

@@ -29,7 +29,7 @@ import torch.distributed as dist
 
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.late_imports import import_dynamo
-from syncverify.playing.announcement import announce, token_of_a_death
+from syncverify.playing.messages import announce, token_of_a_death
 from syncverify.playing.rank_device import own_device
 from syncverify.playing.rank_player import (
     GRACE_SECONDS,

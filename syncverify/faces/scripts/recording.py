@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from syncverify.errors import InternalError
 from syncverify.faces.scripts.kept_warnings import show_warnings
-from syncverify.faces.scripts.rank import CameTo
 from syncverify.faces.scripts.script import RankJob, Script
 from syncverify.faces.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.faces.simulation.playing import Played
 from syncverify.faces.simulation.program import Device
-from syncverify.playing.hub_faults import hub_fault
+from syncverify.playing.faults import hub_fault
+from syncverify.playing.messages import JobOutcome
 from syncverify.processes.forked_process import start
 from syncverify.scenario.settings import SCRIPT_HANG_TIMEOUT_SECONDS
 from syncverify.sim.apart.hub import Hub
@@ -75,7 +75,6 @@ def record(
     hub = Hub(
         processes,
         hang_timeout_seconds,
-        lambda came_to: came_to.is_failure,
         passes_stalls=device == "cuda",
     )
     was_interrupted = False
@@ -119,8 +118,8 @@ class _Heard:
             InternalError: The machine is at fault.
         """
         for came_to in self._came_to():
-            if came_to.internal:
-                raise InternalError(came_to.internal)
+            if came_to.harness_error is not None:
+                raise InternalError(came_to.harness_error)
         ranks = tuple(RankRun(trace=own.trace) for own in self.hub.ranks)
         raised = (came_to.fault for came_to in self._came_to())
         fault = None if was_interrupted else hub_fault(self.hub, raised)
@@ -133,13 +132,15 @@ class _Heard:
             was_interrupted=was_interrupted,
         )
 
-    def _came_to(self) -> Iterator[CameTo]:
+    def _came_to(self) -> Iterator[JobOutcome]:
         for own in self.hub.ranks:
             if own.ended is not None and own.ended.came_to is not None:
                 yield own.ended.came_to
 
     def _refused(self) -> str:
-        refused = (came_to.refused for came_to in self._came_to())
+        refused = (
+            came_to.refusal or came_to.usage_error for came_to in self._came_to()
+        )
         return next(filter(None, refused), "") or self._unknown_stall()
 
     def _unknown_stall(self) -> str:

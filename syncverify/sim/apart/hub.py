@@ -16,9 +16,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from syncverify.processes.silence import START_SECONDS
 from syncverify.processes.supervised import HungUp, Supervised, attend
@@ -108,13 +108,11 @@ class Hub:
         self,
         processes: Sequence[Supervised],
         hang_timeout_seconds: float,
-        is_failure: Callable[[Any], bool],
         *,
         passes_stalls: bool = False,
     ) -> None:
         self.ranks = [HeardRank(rank, each) for rank, each in enumerate(processes)]
         self._hang_timeout_seconds = hang_timeout_seconds
-        self._is_failure = is_failure
         self._passes_stalls = passes_stalls
         self.stall: Stall | None = None
         self.passed_stall: Stall | None = None
@@ -151,9 +149,9 @@ class Hub:
 
     def _has_failed(self, own: HeardRank) -> bool:
         ended = own.ended
-        return ended is not None and (
-            ended.mismatch is not None or self._is_failure(ended.came_to)
-        )
+        if ended is None or ended.mismatch is not None:
+            return ended is not None
+        return ended.came_to is not None and ended.came_to.is_failure
 
     def _choose(self, last: int) -> HeardRank | None:
         """Return the next rank that can run, in the order of ranks after the last one."""

@@ -151,7 +151,8 @@ class RankEnded:
     """A rank has ended.
 
     Attributes:
-        came_to: Outcome of its program, as the player says it; None if the player has none.
+        came_to: Outcome of its program, as the player says it; `is_failure` ends the run. None
+            if the player has none.
     """
 
     came_to: Any

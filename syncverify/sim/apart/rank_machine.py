@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import Launched, Moves, Recorded
+from syncverify.sim.apart.messages import Launched, Moves, RankEnded, Recorded
 from syncverify.sim.apart.remote_turns import RemoteTurns
 from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld
 from syncverify.sim.device.device_modules import virtual_device_modules
@@ -49,6 +49,17 @@ class RankMachine:
     recorder: RankRecorder
     world: SharedWorld
     store: SharedStore
+
+    def ended(self, came_to: object, warnings: Iterable[str] = ()) -> RankEnded:
+        """Return the last word of the rank, with the outcome of its program."""
+        return RankEnded(
+            came_to,
+            self.recorder.trace,
+            self.world.mismatch,
+            self.turns.stack,
+            tuple(self.turns.updates),
+            tuple(warnings),
+        )
 
 
 class _TraceReporter:

@@ -6,8 +6,7 @@ import pytest
 import torch.distributed as dist
 
 from syncverify.errors import NoVerdictError
-from syncverify.playing.messages import JobOutcome, SignOfLife, Status
-from syncverify.playing.packed_outcomes import pack_outcome, pack_result, pack_sign
+from syncverify.playing.messages import JobOutcome, SignOfLife, Status, pack
 from syncverify.playing.signs_of_life import Helpers, RemoteRank
 from syncverify.playing.store_gathering import StoreGathering
 from syncverify.processes.process_state import LocalProcess, Work
@@ -18,7 +17,7 @@ from tests.syncverify.playing.answers import ENDED, RAISED, WAITS
 WINDOW_SECONDS = 0.01
 FOREVER = float("inf")
 AFTERSHOCK = JobOutcome(
-    pack_result(RankRun()), Fault("raised", (0,), "rank 0 raised"), is_aftershock=True
+    pack(RankRun()), Fault("raised", (0,), "rank 0 raised"), is_aftershock=True
 )
 LOOPS = Status(
     0,
@@ -45,11 +44,9 @@ class Job:
     ) -> None:
         rank = len(self.ranks)
         if outcome is not None:
-            self.store.set(f"outcome/1/{rank}", pack_outcome(outcome))
+            self.store.set(f"outcome/1/{rank}", pack(outcome))
         if status is not None:
-            self.store.set(
-                f"sign/{rank}", pack_sign(SignOfLife(1, 1, status, 0.0, Work()))
-            )
+            self.store.set(f"sign/{rank}", pack(SignOfLife(1, 1, status, 0.0, Work())))
         if end is not None:
             self.store.set(f"end/{rank}", str(end))
         machine = f"machine {rank}"
@@ -112,7 +109,7 @@ def test_a_rank_that_lives_and_does_not_move_is_at_fault_and_not_its_peer(
 def test_the_signs_of_a_rank_tell_the_work_of_its_descendants(job: Job) -> None:
     helpers = Work(9.0, is_ready=True)
     sign = SignOfLife(1, 1, WAITS, 0.0, helpers)
-    job.store.set("sign/0", pack_sign(sign))
+    job.store.set("sign/0", pack(sign))
     rank = RemoteRank(job.store, 0, "machine 0", FOREVER)
     assert rank.work_of_descendants() == Work()
     rank.look()
