@@ -6,12 +6,11 @@ judges the order of their streams, which gloo cannot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 from syncverify.errors import InternalError
 from syncverify.playing.faults import hub_fault
-from syncverify.playing.messages import Job, JobOutcome, announce, unpack_result
+from syncverify.playing.messages import Job, announce, unpack_result
 from syncverify.playing.packed_subject import pack_subject
 from syncverify.playing.pool import WorkerPool
 from syncverify.processes.descriptors import require_descriptors
@@ -54,8 +53,11 @@ class StreamsBackend:
         is_used_up = True
         try:
             hub.run()
-            outcomes = [*_outcomes(hub)]
-            _raise_errors(outcomes)
+            outcomes = hub.outcomes()
+            for outcome in outcomes:
+                outcome.raise_usage_error()
+                if outcome.harness_error is not None:
+                    raise InternalError(outcome.harness_error)
             fault = hub_fault(hub, (each.fault for each in outcomes))
             is_used_up = fault is not None
         finally:
@@ -75,19 +77,6 @@ class StreamsBackend:
             with suppress(OSError):  # it is gone, and its end is heard next
                 worker.send(Job(text, packed, rank))
         return Hub(workers, self._hang_timeout_seconds)
-
-
-def _outcomes(hub: Hub) -> Iterator[JobOutcome]:
-    for own in hub.ranks:
-        if own.ended is not None and own.ended.came_to is not None:
-            yield own.ended.came_to
-
-
-def _raise_errors(outcomes: list[JobOutcome]) -> None:
-    for outcome in outcomes:
-        outcome.raise_usage_error()
-        if outcome.harness_error is not None:
-            raise InternalError(outcome.harness_error)
 
 
 def _rank_run(own: HeardRank) -> RankRun:

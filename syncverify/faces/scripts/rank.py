@@ -9,8 +9,8 @@ from unittest.mock import patch
 import torch
 
 from syncverify.errors import RunEndedError
-from syncverify.faces.scripts.kept_warnings import warnings_kept
-from syncverify.faces.scripts.script import RankJob, take_job
+from syncverify.faces.scripts.script import RankJob
+from syncverify.faces.scripts.surroundings import warnings_kept
 from syncverify.faces.simulation.playing import call_on_rank
 from syncverify.faces.simulation.process_calls import calls_on_ranks
 from syncverify.faces.simulation.program import SimulatedProgram
@@ -38,7 +38,7 @@ def main(wire: Wire) -> None:
     """Run the script of the job that comes on a wire, and send its outcome."""
     torch.set_num_threads(1)
     import_dynamo()
-    job = take_job(wire)
+    job: RankJob = wire.receive()
     job.set_variables()
     with (
         one_machine(job.num_ranks),

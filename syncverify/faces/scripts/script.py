@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.faces.scripts.exit_functions import exit_functions_run
-from syncverify.faces.scripts.forked_processes import forked_processes_end
+from syncverify.faces.scripts.surroundings import (
+    exit_functions_run,
+    forked_processes_end,
+)
 from syncverify.faces.simulation.program import Device
-from syncverify.processes.wire import Wire
 from syncverify.sim.apart.rank_machine import RankPlace
 
 # Nobody connects: the store is the machine's.
@@ -98,9 +99,3 @@ class RankJob:
             TORCHELASTIC_RESTART_COUNT="0",
             TORCHELASTIC_MAX_RESTARTS="0",
         )
-
-
-def take_job(wire: Wire) -> RankJob:
-    """Return the work that the hub gives."""
-    job: RankJob = wire.receive()
-    return job

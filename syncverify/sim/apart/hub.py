@@ -18,7 +18,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from syncverify.processes.silence import START_SECONDS
 from syncverify.processes.supervised import HungUp, Supervised, attend
@@ -27,10 +27,8 @@ from syncverify.sim.apart.messages import (
     Begun,
     End,
     GoOn,
-    Launched,
-    Moves,
+    Moved,
     RankEnded,
-    Recorded,
     SharedChange,
     TurnOver,
     YourTurn,
@@ -88,7 +86,7 @@ class HeardRank:
     def position(self) -> Position:
         """Return where it stands."""
         stands = self.stands
-        awaited = stands.awaited.wait() if stands and stands.awaited else None
+        awaited = stands.awaited if stands else None
         line = stands.line if stands else NoLine.UNKNOWN
         return Position(self.rank, self.has_ended, awaited, line)
 
@@ -130,6 +128,11 @@ class Hub:
             self._take_turns()
         finally:
             self._end()
+
+    def outcomes(self) -> list[Any]:
+        """Return the outcomes of the programs that nothing ended from outside, by rank."""
+        ended = [own.ended.came_to for own in self.ranks if own.ended is not None]
+        return [came_to for came_to in ended if came_to is not None]
 
     def _take_turns(self) -> None:
         last = -1
@@ -225,12 +228,10 @@ class Hub:
             case TurnOver():
                 own.stands, own.num_records = word, word.num_records
                 self._spread(own, word.updates)
-            case Launched():
-                own.last_launch = word.launches[-1]
-            case Moves():
+            case Moved():
                 own.num_records = word.num_records
-            case Recorded():
-                own.trace = word.trace
+                own.last_launch = word.last_launch or own.last_launch
+                own.trace = own.trace if word.trace is None else word.trace
             case RankEnded():
                 own.ended = word
                 if not self.has_passed:

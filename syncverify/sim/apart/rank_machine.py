@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import Launched, Moves, RankEnded, Recorded
+from syncverify.sim.apart.messages import Moved, RankEnded
 from syncverify.sim.apart.remote_turns import RemoteTurns
 from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld
 from syncverify.sim.device.device_modules import virtual_device_modules
@@ -34,7 +34,7 @@ from syncverify.sim.recording.foreign_threads import (
 )
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.scheduler import enter_rank
-from syncverify.trace.records import CollectiveLaunch, TraceRecord
+from syncverify.trace.records import CollectiveLaunch
 
 # A rank tells its trace when it has grown by this share, so that a lost rank loses no more.
 _NEW_PART: Final = 0.25
@@ -71,26 +71,26 @@ class _TraceReporter:
         self._next_told = 1.0
         self._num_seen = 0
 
-    def num_events(self) -> int:
-        """Return the length of the trace, without accesses."""
-        return len(self._recorder.trace)
-
     def num_records(self) -> int:
         """Return the number of records so far, accesses included."""
         return self._recorder.num_recorded
 
     def tell_what_is_new(self) -> None:
-        """Tell the collectives that are new, and the trace so far if much of it is new."""
-        new, self._num_seen = self._recorder.trace[self._num_seen :], self.num_events()
-        if launches := tuple(_launches(new)):
-            self._wire.send(Launched(launches))
-        if self.num_records() >= self._next_told:
-            self._next_told = (1 + _NEW_PART) * self.num_records() + 1
-            self.tell()
+        """Tell the last collective that is new, and the trace so far if much of it is new."""
+        trace = self._recorder.trace
+        new, self._num_seen = trace[self._num_seen :], len(trace)
+        launches = [each for each in new if isinstance(each, CollectiveLaunch)]
+        num_records = self.num_records()
+        if num_records >= self._next_told:
+            self._next_told = (1 + _NEW_PART) * num_records + 1
+            self.tell(*launches[-1:])
+        elif launches:
+            self._wire.send(Moved(num_records, launches[-1]))
 
-    def tell(self) -> None:
+    def tell(self, last_launch: CollectiveLaunch | None = None) -> None:
         """Tell the trace so far."""
-        self._wire.send(Recorded(self._recorder.recorded_so_far()))
+        trace = self._recorder.recorded_so_far()
+        self._wire.send(Moved(self.num_records(), last_launch, trace))
 
     @contextmanager
     def beating(self) -> Iterator[None]:
@@ -112,11 +112,7 @@ class _TraceReporter:
         while not end.wait(_BEAT_SECONDS):
             if self.num_records() != before:
                 before = self.num_records()
-                self._wire.send(Moves(before))
-
-
-def _launches(records: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
-    return (each for each in records if isinstance(each, CollectiveLaunch))
+                self._wire.send(Moved(before))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from types import FrameType
 
 from syncverify.errors import RunEndedError
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import Awaited, End, GoOn, SharedChange, TurnOver
+from syncverify.sim.apart.messages import End, GoOn, SharedChange, TurnOver
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.turns.refusals import refuse_thread
 from syncverify.sim.turns.scheduler import own_rank
@@ -172,7 +174,7 @@ class RemoteTurns:
         paused, self._paused_seconds = self._paused_seconds, 0.0
         return TurnOver(
             can_go_on=ready is None or ready(),
-            awaited=None if wait is None else Awaited.of(wait),
+            awaited=None if wait is None else _as_now(wait),
             line=_innermost(),
             updates=updates,
             paused_seconds=paused,
@@ -189,6 +191,11 @@ class RemoteTurns:
             self._has_passed = True
         else:
             self._take(word.updates)
+
+
+def _as_now(wait: Wait) -> Wait:
+    """Return a wait that another process can read."""
+    return replace(wait, missing_ranks=partial(tuple, wait.missing_ranks()))
 
 
 def _innermost() -> CodeLine | NoLine:
