@@ -260,12 +260,7 @@ def turns_fault(
 def threads_fault(
     threads: Sequence[RankThread], stall: Stall | None, mismatch: Mismatch | None = None
 ) -> Fault | None:
-    """Return the reason why ranks that are threads did not all reach their end.
-
-    Raises:
-        SyncverifyError: The harness refused a call of a rank.
-        InternalError: A rank failed outside of the subject.
-    """
+    """Return the reason why ranks that are threads did not all reach their end."""
     raised = (_raised(thread, has_stalled=stall is not None) for thread in threads)
     return turns_fault([mismatch], raised, stall)
 

@@ -58,11 +58,7 @@ _LAUNCHES: Final = [
 
 
 def require_known_groups(backend: str) -> None:
-    """Try what a backend relies on beyond what simulated ranks rely on.
-
-    Raises:
-        EnvironmentNotSupportedError: A mechanism does not work on this torch.
-    """
+    """Try what a backend relies on beyond what simulated ranks rely on."""
     if backend not in _WITH_OWN_GROUPS:
         require_known_torch(mechanisms_of(backend))
 

@@ -195,11 +195,7 @@ def unpack_result(packed: bytes) -> RankRun:
 
 
 def unpack_outcome(packed: bytes) -> JobOutcome:
-    """Unpack an outcome of torchrun's store; see Note [Outcomes are data].
-
-    Raises:
-        InternalError: It is no outcome.
-    """
+    """Unpack an outcome of torchrun's store; see Note [Outcomes are data]."""
     outcome = unpack_data(packed, JobOutcome)
     if not outcome.result:
         return outcome

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from syncverify.playing.messages import JobOutcome, pack, unpack_result
 from syncverify.playing.process_rank import RankPart, play_rank
 from syncverify.playing.rank_groups import KeptTransports
-from syncverify.playing.signs_of_life import Pulse
+from syncverify.playing.torchrun_ranks import Pulse
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder

@@ -188,11 +188,7 @@ _WAITS: Final[Mapping[FaultKind, str]] = {
 
 
 def _refuse_waits_for_callbacks(machine: SimulatedMachine, fault: Fault) -> None:
-    """Refuse to judge a rank that may have waited for a callback of a future.
-
-    Raises:
-        EnvironmentNotSupportedError: A callback of such a rank has not run.
-    """
+    """Refuse to judge a rank that may have waited for a callback of a future."""
     did = _WAITS.get(fault.kind)
     if did is None:
         return

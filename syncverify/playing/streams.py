@@ -12,7 +12,7 @@ from syncverify.errors import InternalError
 from syncverify.playing.faults import hub_fault
 from syncverify.playing.messages import Job, announce, unpack_result
 from syncverify.playing.packed_subject import pack_subject
-from syncverify.playing.pool import WorkerPool
+from syncverify.playing.workers import WorkerPool
 from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
@@ -28,9 +28,6 @@ class StreamsBackend:
 
     Args:
         hang_timeout_seconds: Time that a rank may keep its turn without a sign of life.
-
-    Raises:
-        EnvironmentNotSupportedError: The system allows too few open files.
     """
 
     name = "streams"
@@ -41,13 +38,7 @@ class StreamsBackend:
         self._pool = WorkerPool(_WORKER)
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Play a scenario on one process per rank.
-
-        Raises:
-            EnvironmentNotSupportedError: The subject asks for what is not simulated.
-            SubjectError: The instance that the factory made lacks a part of the subject API.
-            InternalError: The harness failed on some rank.
-        """
+        """Play a scenario on one process per rank."""
         announce(scenario)
         hub = self._hub(scenario, subject)
         is_used_up = True

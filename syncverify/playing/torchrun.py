@@ -30,15 +30,13 @@ import torch.distributed as dist
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.messages import announce, token_of_a_death
-from syncverify.playing.rank_device import own_device
 from syncverify.playing.rank_player import (
     GRACE_SECONDS,
     IF_THE_STORE_LIVES,
     RankPlayer,
 )
-from syncverify.playing.roll_call import call_roll, facts_about
-from syncverify.playing.signs_of_life import RemoteRank
-from syncverify.playing.store_gathering import StoreGathering
+from syncverify.playing.roll_call import call_roll, facts_about, own_device
+from syncverify.playing.torchrun_ranks import RemoteRank, StoreGathering
 from syncverify.processes.owner_link import Ends, listen
 from syncverify.replay_line import replay_line
 from syncverify.scenario.scenario import Scenario
@@ -179,7 +177,7 @@ class TorchrunBackend:
         line = replay_line(
             token_of_a_death(scenario), subject.name, self.name, subject.contract_choice
         )
-        fault = gathering.fault(line)
+        fault = gathering.fault_or_loss(line)
         return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
     @_needing_the_store

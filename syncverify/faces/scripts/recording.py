@@ -25,6 +25,7 @@ from syncverify.scenario.settings import SCRIPT_HANG_TIMEOUT_SECONDS
 from syncverify.sim.apart.hub import Hub
 from syncverify.trace.run import RankRun, Run
 
+_PROCESS: Final = "syncverify.faces.scripts.rank"
 _NUM_HASH_SEEDS = 4
 
 
@@ -72,7 +73,7 @@ def record(
     """
     script.check()
     processes = [
-        start("syncverify.faces.scripts.rank", _template_of(rank))
+        start(_PROCESS, _template_of(rank), imports=[_PROCESS])
         for rank in range(num_ranks)
     ]
     for rank, process in enumerate(processes):

@@ -35,11 +35,7 @@ class Script:
     is_module: bool = False
 
     def check(self) -> None:
-        """Do nothing if the script is there, and is Python.
-
-        Raises:
-            UsageError: It is not, or is no Python.
-        """
+        """Do nothing if the script is there, and is Python."""
         if self.is_module:
             return
         if not Path(self.target).is_file():

@@ -63,10 +63,6 @@ def raised_by_subject(error: BaseException) -> SubjectRaisedError | None:
 
 
 def require_process_group() -> None:
-    """Refuse a subject that destroyed the default process group.
-
-    Raises:
-        RuntimeError: The default process group is gone.
-    """
+    """Refuse a subject that destroyed the default process group."""
     if not dist.is_initialized():
         raise RuntimeError("the default process group was destroyed")

@@ -57,11 +57,7 @@ class RemoteTurns:
         self.stack: tuple[CodeLine, ...] = ()
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
-        """Give the turn away until `ready()`.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Give the turn away until `ready()`."""
         self._begin()
 
         def may_go_on() -> bool:
@@ -73,19 +69,11 @@ class RemoteTurns:
     def offer_turn(
         self, ready: Callable[[], bool] | None = None, wait: Wait | None = None
     ) -> None:
-        """Keep the turn: there is one schedule. Before the first turn, wait for it.
-
-        Raises:
-            RunEndedError: The run has ended.
-        """
+        """Keep the turn: there is one schedule. Before the first turn, wait for it."""
         self._begin()
 
     def yield_turn(self, wait: Wait | None = None) -> None:
-        """Let other ranks run.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Let other ranks run."""
         self._begin()
         self._give_turn(None, wait)
 
@@ -94,9 +82,6 @@ class RemoteTurns:
 
         Returns:
             Whether it is: there is one schedule, and it delays no news.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
         """
         self.require_values()
         self.yield_turn(wait)
@@ -111,11 +96,7 @@ class RemoteTurns:
         self._on_step()
 
     def count_step(self) -> None:
-        """Count an operation.
-
-        Raises:
-            RunEndedError: The run has ended.
-        """
+        """Count an operation."""
         self._begin()
         self._on_step()
 
@@ -124,20 +105,12 @@ class RemoteTurns:
         self._paused_seconds += seconds
 
     def require_values(self) -> None:
-        """Let a host read values of a device; where none is known, it stands still.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Let a host read values of a device; where none is known, it stands still."""
         if self._has_passed:
             self._give_turn(lambda: False, UNKNOWN_VALUES)
 
     def interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """Note where the rank stands, and end it; a handler of signals.
-
-        Raises:
-            RunEndedError: Always.
-        """
+        """Note where the rank stands, and end it; a handler of signals."""
         self.note_stack(frame)
         raise RunEndedError
 

@@ -18,7 +18,7 @@ from syncverify.errors import (
 )
 from syncverify.playing.gloo import GlooBackend
 from syncverify.playing.messages import JobOutcome, JobStarted, OfJob, Status, pack
-from syncverify.playing.worker_gathering import WorkerGathering
+from syncverify.playing.workers import WorkerGathering
 from syncverify.processes.process_state import Work
 from syncverify.processes.supervised import HungUp
 from syncverify.processes.wire import Wire

@@ -7,8 +7,7 @@ import torch.distributed as dist
 
 from syncverify.errors import NoVerdictError
 from syncverify.playing.messages import JobOutcome, SignOfLife, Status, pack
-from syncverify.playing.signs_of_life import Helpers, RemoteRank
-from syncverify.playing.store_gathering import StoreGathering
+from syncverify.playing.torchrun_ranks import Helpers, RemoteRank, StoreGathering
 from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.trace.run import Fault, RankRun
 from syncverify.trace.source_lines import CodeLine, SourceLine
@@ -56,7 +55,7 @@ class Job:
         gathering = StoreGathering(self.ranks, WINDOW_SECONDS, store=self.store, job=1)
         gathering.aftershock_seconds = WINDOW_SECONDS  # type: ignore[misc]  # for a test
         gathering.gather()
-        return gathering.fault("play TOKEN")
+        return gathering.fault_or_loss("play TOKEN")
 
 
 @pytest.fixture

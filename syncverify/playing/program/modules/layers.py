@@ -85,11 +85,7 @@ def _model_of(factory: Any) -> Model:
 
 
 def _checked_gradients(word: str) -> dict[str, torch.Tensor]:
-    """Train a layer twice on one batch.
-
-    Raises:
-        LayerError: Scenarios cannot train the layer.
-    """
+    """Train a layer twice on one batch."""
     with named.naming_layer(word):
         complaint = _complaint(word)
         if complaint:
