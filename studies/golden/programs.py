@@ -13,8 +13,7 @@ import torch
 from studies.bank_rows import reproducer_of
 from studies.golden.plain import lines, plain
 from studies.pages.followed import followed
-from syncverify.faces.scripts.judging import judge
-from syncverify.faces.scripts.recording import record
+from syncverify.faces.scripts.recording import judge, record
 from syncverify.faces.scripts.script import Script
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulate import simulate

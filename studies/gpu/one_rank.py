@@ -9,9 +9,8 @@ import torch.distributed as dist
 
 from studies.gpu.part import transport_of
 from syncverify.judge.properties import judge_run
-from syncverify.playing.messages import JobOutcome
-from syncverify.playing.packed_outcomes import unpack_result
-from syncverify.playing.process_rank import Membership, RankPart, play_rank
+from syncverify.playing.messages import JobOutcome, unpack_result
+from syncverify.playing.process_rank import RankPart, play_rank
 from syncverify.playing.rank_groups import KeptTransports
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
@@ -35,9 +34,9 @@ def wrong_in(
     Returns:
         The text of each violation, or of the error of the harness.
     """
-    membership = Membership(1, transport_of(device), dist.HashStore(), 0, _TIMEOUT)
+    place = (1, transport_of(device), dist.HashStore(), 0, _TIMEOUT)
     outcomes: list[JobOutcome] = []
-    part = RankPart(membership, scenario, subject, device, Recorder())
+    part = RankPart(*place, scenario, subject, device, Recorder())
     play_rank(part, outcomes.append, kept)
     outcome = outcomes[0]
     if error := outcome.harness_error or outcome.refusal or outcome.usage_error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -301,7 +302,8 @@ def _play_owned(
     # A second play gives a verdict, and writes nothing.
     named = {name: options[name] for name in ("subject", "contract", "backend")}
     named["shown_as"] = options.get("shown_as", "text")
-    imported = after_imports(play, prepare if has_jobs else None)
+    preparing = partial(prepare, "syncverify.playing.worker") if has_jobs else None
+    imported = after_imports(play, preparing)
     replay = (options["subject"], options["backend"], options["contract"] or "")
     owned(
         imported,

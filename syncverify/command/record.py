@@ -16,8 +16,7 @@ from syncverify.command.process_exit import (
 )
 from syncverify.command.simulate import say_reproduced
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.faces.scripts.judging import judge
-from syncverify.faces.scripts.recording import Recording, record
+from syncverify.faces.scripts.recording import Recording, judge, record
 from syncverify.faces.scripts.script import Script
 from syncverify.faces.scripts.trace_files import read_recording, write_recording
 from syncverify.faces.simulation.program import Device

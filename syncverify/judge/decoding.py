@@ -20,8 +20,8 @@ from syncverify.judge.approximate_causes import displaced, likeliest
 from syncverify.judge.cause import Cause
 from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.plain_text import counted
+from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs import own_accumulation
-from syncverify.playing.program.optimizer import GRADIENT_SCALE
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import axis_name, local_shape, ranks_along
 from syncverify.scenario.specs import ParameterSpec

@@ -24,7 +24,6 @@ def with_announced_counts(subject: Subject, backend: str, notes: list[str]) -> S
     """Return the subject; numbers of micro-batches vary if its instance takes them.
 
     Args:
-        subject: A subject; most are returned as they are, see `Subject.may_announce`.
         backend: Name of the backend. On `sim` and on `fake` one step makes an instance; on
             `gloo` too if the contract promises other numbers.
         notes: Receives a line where no instance shows the method, and where a contract promises

@@ -50,10 +50,6 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
     Args:
         name: One of `BACKEND_NAMES`. Under torchrun, `gloo` and those of NCCL use
             torchrun's processes as ranks.
-        subject: The synchronizer under test.
-
-    Returns:
-        The backend, with no rank started yet.
 
     Raises:
         UsageError: The name is unknown, the subject cannot run on the backend, or a layer of

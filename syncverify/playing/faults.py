@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
@@ -15,14 +16,16 @@ from syncverify.plain_text import (
     noun_of,
     without_ids,
 )
-from syncverify.playing.messages import JobOutcome
-from syncverify.playing.packed_outcomes import unpack_result
-from syncverify.playing.program.subject_error import SubjectRaisedError
-from syncverify.playing.refused_sizes import refused_sizes
+from syncverify.playing.messages import JobOutcome, unpack_result
+from syncverify.playing.program.subject_error import (
+    SubjectRaisedError,
+    raised_by_subject,
+)
+from syncverify.sim.apart.hub import Hub
 from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.sim.turns.own_errors import own_error_behind
 from syncverify.sim.turns.scheduler import RankThread
-from syncverify.sim.turns.stalls import Stall
+from syncverify.sim.turns.stalls import Stall, deadlock
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.run import Detail, Fault, FaultKind, Misused
 from syncverify.trace.source_lines import CodeLine, Origin
@@ -30,6 +33,20 @@ from syncverify.trace.stacks import outermost_frames
 
 _OF_A_LIST: Final = re.compile(
     r"'list' object has no attribute|list indices must be|not list\b|unhashable type: 'list'"
+)
+# Two sizes that torch refused to use together, as its errors name them.
+_SHAPE: Final = r"\[([\d, ]*)\]"
+_PAIRS: Final = tuple(
+    re.compile(each)
+    for each in (
+        rf"shape '{_SHAPE}' is invalid for input of size (\d+)",
+        r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)",
+        r"expanded size of the tensor \((\d+)\) must match the existing size \((\d+)\)",
+        rf"output with shape {_SHAPE} doesn't match the broadcast shape {_SHAPE}",
+    )
+)
+_SLICE: Final = re.compile(
+    r"start \((\d+)\) \+ length \((\d+)\) exceeds dimension size \((\d+)\)"
 )
 
 
@@ -59,7 +76,7 @@ def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
         error=raised,
         is_of_hook_left=error.moment.phase == "after_unbind" and bool(lines),
         misused=_misused(error, raised, lines),
-        sizes=refused_sizes(message) if isinstance(original, RuntimeError) else (),
+        sizes=_refused_sizes(message) if isinstance(original, RuntimeError) else (),
     )
 
 
@@ -84,6 +101,26 @@ def _is_clear(error: BaseException) -> bool:
     # torch's failed assertions about itself ask the caller to report a bug.
     is_crash = not message or "INTERNAL ASSERT FAILED" in message
     return not is_crash and not is_slip and isinstance(error, Exception)
+
+
+def _refused_sizes(message: str) -> tuple[int, ...]:
+    """Return the two sizes that an error of torch names, in elements.
+
+    Torch has no exception with these numbers, so they are read from its words.
+
+    Returns:
+        Sizes, in elements; of a slice, its length and the elements that are left for it. Empty
+        for any other error.
+    """
+    if found := _SLICE.search(message):
+        start, length, whole = map(int, found.groups())
+        return length, whole - start
+    pairs = (pattern.search(message) for pattern in _PAIRS)
+    return next((tuple(map(_numel, each.groups())) for each in pairs if each), ())
+
+
+def _numel(shape: str) -> int:
+    return math.prod(int(each) for each in shape.split(",") if each.strip())
 
 
 def stall_fault(
@@ -141,10 +178,6 @@ def unmatched_fault(
     launches: LaunchesByRank, finished: Collection[int]
 ) -> Fault | None:
     """Return the fault of collectives that do not match, and so never end.
-
-    Args:
-        launches: The collectives that each rank issued, in order.
-        finished: Ranks that reached their end.
 
     Returns:
         A mismatch of two ranks in one collective, or the ranks that issued fewer
@@ -206,45 +239,66 @@ def mismatch_fault(
     return Fault("collective_mismatch", ranks, summary, lines, named)
 
 
-def threads_fault(
-    threads: Sequence[RankThread], stall: Stall | None, mismatch: Mismatch | None = None
+def turns_fault(
+    mismatches: Iterable[Mismatch | None],
+    raised: Iterable[Fault | None],
+    stall: Stall | None,
 ) -> Fault | None:
-    """Return the reason why rank threads did not all reach their end.
+    """Return the first cause for which ranks that take turns did not all reach their end.
 
-    Args:
-        threads: The ended threads, each with its error if it has one.
-        stall: The reason why the scheduler ended the run early; None if it did not.
-        mismatch: Ranks that disagreed in a collective; None if all agreed.
-
-    Returns:
-        The fault; None if all threads reached their end.
-
-    Raises:
-        SyncverifyError: The harness refused a call of a rank.
-        InternalError: A rank failed outside of the subject.
+    In this order: two ranks disagreed in a collective, a rank raised, no rank could go on.
     """
+    mismatch = next(filter(None, mismatches), None)
     if mismatch is not None:
         return mismatch_fault(mismatch.ranks, mismatch.lines, mismatch.sources)
-    for thread in threads:
-        raised = _raised(thread, has_stalled=stall is not None)
-        if raised is not None:
-            return raised_fault(raised, thread.rank)
-    if stall is None:
-        return None
+    fault = next(filter(None, raised), None)
+    if fault is not None or stall is None:
+        return fault
     return stall_fault(stall.kind, stall.ranks, stall.details, stall.named)
 
 
-def _raised(thread: RankThread, *, has_stalled: bool) -> SubjectRaisedError | None:
-    """Return the error of the subject on a rank; raise those of the harness."""
+def threads_fault(
+    threads: Sequence[RankThread], stall: Stall | None, mismatch: Mismatch | None = None
+) -> Fault | None:
+    """Return the reason why ranks that are threads did not all reach their end."""
+    raised = (_raised(thread, has_stalled=stall is not None) for thread in threads)
+    return turns_fault([mismatch], raised, stall)
+
+
+def _raised(thread: RankThread, *, has_stalled: bool) -> Fault | None:
+    """Return the fault of a rank on which the subject raised; raise errors of the harness."""
     match thread.error:
-        # Nothing ended the run: the subject keeps such an error, and raises it again.
-        case RunEndedError(__cause__=SubjectRaisedError() as error) if not has_stalled:
-            return error
-        case None | RunEndedError():
+        case None:
             return None
-        case SubjectRaisedError() as error:
-            return error
+        # Where nothing ended the run, the subject kept such an error and raised it again.
+        case RunEndedError() if has_stalled:
+            return None
+        case RunEndedError() | SubjectRaisedError() as error:
+            raised = raised_by_subject(error)
+            return None if raised is None else raised_fault(raised, thread.rank)
         case SyncverifyError() as error:
             raise error
         case error:
             raise InternalError(f"rank {thread.rank}: {error!r}") from error
+
+
+def hub_fault(hub: Hub, raised: Iterable[Fault | None]) -> Fault | None:
+    """Return the reason why ranks that are processes, and take turns, did not all end."""
+    mismatches = (own.ended.mismatch for own in hub.ranks if own.ended is not None)
+    fault = turns_fault(mismatches, raised, hub.stall)
+    lost = tuple(own.rank for own in hub.ranks if own.lost)
+    if fault is not None or not lost:
+        return fault
+    positions = deadlock([own.position() for own in hub.ranks]).details
+    lines = [*positions[: len(hub.ranks)]]
+    for rank in lost:
+        own = hub.ranks[rank]
+        after = f", after {own.last_launch}" if own.last_launch else ""
+        lines[rank] = f"rank {rank}: ended by {own.lost}{after}"
+    return death_fault(lost, lines)
+
+
+def death_fault(ranks: tuple[int, ...], lines: Iterable[Detail]) -> Fault:
+    """Return the fault of ranks whose processes died."""
+    words = f"the process of rank {ranks[0]} died"
+    return Fault("process_died", ranks, words, tuple(lines))

@@ -18,11 +18,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 from syncverify.errors import InternalError
-from syncverify.playing.faults import launches_of, unmatched_fault
-from syncverify.playing.messages import JobOutcome, Status
-from syncverify.playing.packed_outcomes import unpack_result
+from syncverify.playing.faults import (
+    awaits_peers,
+    death_fault,
+    launches_of,
+    outcomes_fault,
+    positions,
+    stall_fault,
+    stands,
+    unmatched_fault,
+)
+from syncverify.playing.messages import JobOutcome, Status, unpack_result
 from syncverify.processes.silence import Silence, SilenceKind, Watched, pause_seconds
-from syncverify.trace.run import RankRun
+from syncverify.trace.run import Detail, Fault, RankRun
+from syncverify.trace.stacks import frames_in_dump
 
 
 class RankProcess(Watched, Protocol):
@@ -43,9 +52,7 @@ class Gathering(ABC, Generic[Process]):
     """The outcomes of one scenario so far.
 
     Attributes:
-        processes: One for each rank, in rank order.
         patience_seconds: Length of a window, in wall time and in processor time.
-        outcomes: The outcomes that arrived, by rank.
         died: The signal or exit code of each process that died, by rank.
         statuses: In the end, the status of each rank that has no outcome, and answers.
     """
@@ -118,6 +125,56 @@ class Gathering(ABC, Generic[Process]):
         return tuple(
             RankRun() if each is None else unpack_result(each.result)
             for each in outcomes
+        )
+
+    def fault(self) -> Fault | None:
+        """Return the reason why not all ranks reached their end."""
+        if self.died:
+            ranks = tuple(sorted(self.died))
+            return death_fault(ranks, [f"rank {r}: {self.end_of(r)}" for r in ranks])
+        fault = outcomes_fault(self.outcomes)
+        if fault is None and self.pending():
+            return self._stall()
+        return fault
+
+    def end_of(self, rank: int) -> str:
+        """Say how the process of a rank ended, or why it does not answer."""
+        if rank in self.died:
+            return f"ended by {self.died[rank]}"
+        return self.processes[rank].why_silent()
+
+    def _stall(self) -> Fault:
+        """Return the fault of a rank that loops or is silent, not of the ranks that wait for it."""
+        finished = set(self.outcomes)
+        stalled = self.statuses
+        issued = {rank: status.launches for rank, status in stalled.items()}
+        launches = {**issued, **launches_of(self.outcomes)}
+        # The innermost Python line belongs to the subject also while it calls C++, as in
+        # `work.wait()`. A rank there has issued a collective that a peer has not.
+        own_loop = [
+            rank
+            for rank, status in stalled.items()
+            if not (status.in_torch or awaits_peers(rank, launches))
+        ]
+        silent = self.silent()
+        if silent:
+            # All that is known of their peers is that some wait.
+            lines = list[Detail]()
+            for rank in silent:
+                lines.append(f"rank {rank}: {self.end_of(rank)}")
+                lines += frames_in_dump(self.processes[rank].stacks())
+            return stall_fault(
+                "never_returns",
+                tuple(sorted([*silent, *own_loop])),
+                (*lines, *positions(launches, finished)),
+                stands(launches),
+            )
+        if own_loop:
+            rank = own_loop[0]
+            return stall_fault("never_returns", (rank,), stalled[rank].lines)
+        all_ranks = tuple(sorted(launches))
+        return unmatched_fault(launches, finished) or stall_fault(
+            "deadlock", all_ranks, positions(launches, finished), stands(launches)
         )
 
     def gather(self) -> None:

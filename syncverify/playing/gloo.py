@@ -23,22 +23,22 @@ Note [A collective without a peer]
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch.distributed as dist
 
 from syncverify.errors import InternalError
-from syncverify.playing.announcement import announce
-from syncverify.playing.messages import Job
+from syncverify.playing.messages import Job, announce
 from syncverify.playing.packed_subject import pack_subject
-from syncverify.playing.pool import WorkerPool
-from syncverify.playing.process_faults import Doubt, doubt_about, processes_fault
-from syncverify.playing.worker_gathering import WorkerGathering
+from syncverify.playing.workers import WorkerGathering, WorkerPool
 from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import Run
+from syncverify.trace.run import Fault, Run
 
+# Signals that come from outside as well: from a user, a supervisor, the kernel out of memory.
+_FROM_OUTSIDE = {"signal 9", "signal 15"}
 _MAX_ATTEMPTS = 3
 _MAX_UNEXPLAINED = 3
 
@@ -49,9 +49,6 @@ class GlooBackend:
     Args:
         hang_timeout_seconds: Time without progress of any rank after which the run is
             ended; see Note [Patience with processes].
-
-    Raises:
-        EnvironmentNotSupportedError: The system allows too few open files.
     """
 
     name = "gloo"
@@ -65,20 +62,7 @@ class GlooBackend:
         self._unexplained: list[str] = []
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Play a scenario on one worker process per rank.
-
-        Args:
-            scenario: The scenario to play.
-            subject: The synchronizer under test; pickled for the workers.
-
-        Returns:
-            The run.
-
-        Raises:
-            EnvironmentNotSupportedError: The subject asks for a GPU that gloo does not have.
-            InternalError: The harness failed in a worker, or workers end by themselves.
-            SubjectError: The instance that the factory made lacks a part of the subject API.
-        """
+        """Play a scenario on one worker process per rank."""
         announce(scenario)
         doubts: list[Doubt] = []
         while len(doubts) < _MAX_ATTEMPTS:
@@ -86,7 +70,7 @@ class GlooBackend:
             is_used_up = True
             try:
                 gathering.raise_errors()
-                fault = processes_fault(gathering)
+                fault = gathering.fault()
                 doubt = doubt_about(fault, gathering)
                 is_used_up = gathering.may_leave_collectives()
             finally:
@@ -136,7 +120,7 @@ class GlooBackend:
             workers, self._hang_timeout_seconds, job=self._num_jobs
         )
         for rank in range(len(workers)):
-            job = Job(self._num_jobs, scenario.to_json(), packed, rank, port)
+            job = Job(scenario.to_json(), packed, rank, self._num_jobs, port)
             gathering.send(rank, job)
         return gathering
 
@@ -158,3 +142,68 @@ class GlooBackend:
                 f"behind that do: {'; '.join(self._unexplained)}"
             )
         return remarks
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A reason why a loss may not be the scenario's fault.
+
+    Attributes:
+        num_before: How often the same loss has to come before, in other processes, until it
+            is the scenario's fault.
+    """
+
+    words: str
+    num_before: int = 1
+
+
+def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None:
+    """Say why a process that was lost, or a connection, may not be the scenario's fault.
+
+    Returns:
+        The doubt. None if there is no loss, or if the loss is the scenario's: the process was
+        new, it had taken the job, and nothing outside of it ends or stops it like that.
+    """
+    if fault is not None and _is_broken_connection(fault, gathering):
+        # Jobs of gloo that end beside this one may break two connections in a row.
+        words = "a connection of gloo broke, though no process was lost"
+        return Doubt(words, num_before=2)
+    if fault is not None and _names_every_rank(fault, gathering):
+        return Doubt("no rank went on")
+    if fault is not None and _is_in_no_line_of_the_subject(fault):
+        return Doubt(f"{fault.summary}, in no line of the subject")
+    lost = {*gathering.died, *gathering.silent()}
+    ranks = fault.ranks if fault is not None else ()
+    for rank in ranks:
+        worker = gathering.processes[rank]
+        may_be_ended = gathering.died.get(rank) in _FROM_OUTSIDE
+        is_proven = (
+            worker.num_jobs == 1
+            and rank in gathering.started
+            and not may_be_ended
+            and not worker.is_stopped()
+        )
+        if rank in lost and not is_proven:
+            words = f"the process of rank {rank} {gathering.end_of(rank)}"
+            # A random killer hits two processes in a row now and then.
+            return Doubt(words, num_before=2 if may_be_ended else 1)
+    return None
+
+
+def _is_broken_connection(fault: Fault, gathering: WorkerGathering) -> bool:
+    """Tell whether a rank raised what a lost peer causes, and no peer was lost."""
+    # Beside other jobs of gloo, a stranger may connect to a port that was used before.
+    outcomes = [gathering.outcomes.get(rank) for rank in fault.ranks]
+    has_raised = any(each is not None and each.is_aftershock for each in outcomes)
+    return fault.kind == "raised" and has_raised
+
+
+def _names_every_rank(fault: Fault, gathering: WorkerGathering) -> bool:
+    """Tell whether all ranks wait and none is at fault, as where bytes of gloo are lost."""
+    return fault.kind == "deadlock" and len(fault.ranks) == len(gathering.processes)
+
+
+def _is_in_no_line_of_the_subject(fault: Fault) -> bool:
+    """Tell whether a rank that answers was ended in the middle of torch or of the harness."""
+    # After a template was killed, a new process imports modules of torch on a busy machine.
+    return fault.kind == "never_returns" and not fault.details

@@ -18,9 +18,13 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from syncverify.playing.loopback import use_loopback
-from syncverify.playing.program.process_groups import num_groups
-from syncverify.playing.rank_groups import KeptTransports, end_groups, has_all_ends
+from syncverify.playing.program.held_objects import num_groups
+from syncverify.playing.rank_groups import (
+    KeptTransports,
+    end_groups,
+    has_all_ends,
+    use_loopback,
+)
 from syncverify.playing.recording import CollectiveRecording
 from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.known_torch import Mechanism, require_known_torch
@@ -54,14 +58,7 @@ _LAUNCHES: Final = [
 
 
 def require_known_groups(backend: str) -> None:
-    """Try what a backend relies on beyond what simulated ranks rely on.
-
-    Args:
-        backend: One of `BACKEND_NAMES`.
-
-    Raises:
-        EnvironmentNotSupportedError: A mechanism does not work on this torch.
-    """
+    """Try what a backend relies on beyond what simulated ranks rely on."""
     if backend not in _WITH_OWN_GROUPS:
         require_known_torch(mechanisms_of(backend))
 

@@ -1,9 +1,22 @@
-"""Messages between the process that leads and the processes of ranks."""
+"""Messages between the process that leads and the processes of ranks, and the bytes of some.
+
+Note [Outcomes are data]
+A worker of the `gloo` backend answers on a pipe that it inherits from its parent. The processes
+of a torchrun job answer in torchrun's store, and every process that reaches the port of the
+store may write to it. A pickle runs code when it is read, so these answers are read by torch's
+unpickler for weights, which makes objects of listed classes alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import io
+import sys
+import threading
+import traceback
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+import torch
 
 from syncverify.errors import (
     EnvironmentNotSupportedError,
@@ -11,29 +24,47 @@ from syncverify.errors import (
     SubjectError,
     SyncverifyError,
 )
+from syncverify.processes.owner_link import Starts, tell_owner
 from syncverify.processes.process_state import Work
+from syncverify.scenario.replay_token import Reproducer, encode
+from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
+from syncverify.trace import engine_log, records, regions, run, slots, source_lines
+from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.run import Fault
+from syncverify.trace.run import Fault, RankRun
+from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import CodeLine
+from syncverify.trace.stacks import outermost_frames
+
+_Data = TypeVar("_Data")
+
+
+def announce(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> None:
+    """Tell the owner which scenario starts, in case this process does not survive it."""
+    tell_owner(lambda: Starts(token_of_a_death(scenario, schedule)))
+
+
+def token_of_a_death(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> str:
+    """Return the token of a scenario in which a process was lost."""
+    lost = Reproducer("every_rank_finishes", "process_died", scenario, schedule)
+    return encode(lost)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request to play one scenario as one rank.
+    """A request to play one scenario as one rank, with the scenario as JSON and a packed subject.
 
     Attributes:
-        number: Number of the job; each job has its own process groups.
-        scenario: The scenario's JSON.
-        subject: The pickled subject.
-        rank: Global rank to play.
-        store_port: Port of the parent's TCPStore on the loopback interface.
+        number: Number of the job on `gloo`; each job has its own process groups.
+        store_port: Port of the parent's TCPStore on the loopback interface, on `gloo`.
     """
 
-    number: int
     scenario: dict[str, Any]
     subject: bytes
     rank: int
-    store_port: int
+    number: int = 0
+    store_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +74,7 @@ class JobStarted:
 
 @dataclass(frozen=True, slots=True)
 class OfJob:
-    """A message of a worker about one job.
-
-    Attributes:
-        number: Number of the job. A message about an earlier one may come late.
-        message: The message.
-    """
+    """A message of a worker about the job of a number; one about an earlier job may come late."""
 
     number: int
     message: JobStarted | Status | JobOutcome
@@ -61,19 +87,31 @@ class StatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The position of a worker in its present job.
+    """The position of a rank in its present job.
 
     Attributes:
         progress: Number of trace records so far.
         lines: Lines of the subject on the stack of the playing thread.
         in_torch: Whether the innermost line is torch's: the rank waits in a collective.
-        launches: Collectives issued so far.
     """
 
     progress: int
     lines: tuple[CodeLine, ...]
     in_torch: bool
     launches: tuple[CollectiveLaunch, ...]
+
+    @classmethod
+    def of(cls, player: threading.Thread, recorder: Recorder) -> Status:
+        """Return the position of the thread that plays, as another thread sees it."""
+        frame = sys._current_frames().get(player.ident or 0)
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        events = list(recorder.trace)
+        return cls(
+            progress=len(events),
+            lines=tuple(outermost_frames(stack)),
+            in_torch=bool(stack) and is_torch_line(stack[-1].filename),
+            launches=tuple(e for e in events if isinstance(e, CollectiveLaunch)),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +121,6 @@ class SignOfLife:
     Attributes:
         number: Number of the sign; it shows that the process lives.
         job: Number of the job that the rank plays, or has played last.
-        status: Position of the rank in the job.
-        processor_seconds: Processor time of the process so far.
         helpers: Work of the descendants of the process.
     """
 
@@ -102,16 +138,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The outcome of a job.
+    """The outcome of a program on a rank that is a process.
 
     Attributes:
         result: The pickled `RankRun`, up to the end or to the fault; empty if none was kept.
-        fault: The fault of the subject that ended the job early; None if none did.
         is_aftershock: Whether the fault is only that a peer is gone.
-        harness_error: Traceback of an error of the harness; None if there was none.
-        refusal: A part of the scenario that the backend does not play, in words; None if it
-            played all.
-        usage_error: Message of any other `UsageError`; None if there was none.
+        harness_error: Traceback of an error of the harness.
+        refusal: A part of the program that the backend does not play, in words.
+        usage_error: Message of any other `UsageError`.
     """
 
     result: bytes = b""
@@ -145,3 +179,63 @@ def stopped_by(error: SyncverifyError) -> JobOutcome:
     if isinstance(error, InternalError):
         return JobOutcome(harness_error=str(error))
     return JobOutcome(refusal=str(error))
+
+
+def pack(value: RankRun | JobOutcome | SignOfLife) -> bytes:
+    """Pickle a value, with tensors by value."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def unpack_result(packed: bytes) -> RankRun:
+    """Unpickle the run of one rank; it comes from our own worker."""
+    result: RankRun = torch.load(io.BytesIO(packed), weights_only=False)
+    return result
+
+
+def unpack_outcome(packed: bytes) -> JobOutcome:
+    """Unpack an outcome of torchrun's store; see Note [Outcomes are data]."""
+    outcome = unpack_data(packed, JobOutcome)
+    if not outcome.result:
+        return outcome
+    # Packed again, because `unpack_result` trusts its argument.
+    return replace(outcome, result=pack(unpack_data(outcome.result, RankRun)))
+
+
+_DATA_CLASSES: Final = (
+    JobOutcome,
+    SignOfLife,
+    Status,
+    Work,
+    bytes,  # an outcome without a result has empty ones
+    frozenset,
+    *(
+        kind
+        for module in (engine_log, records, regions, run, slots, source_lines)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
+    ),
+)
+
+
+def unpack_data(packed: bytes, expected: type[_Data]) -> _Data:
+    """Unpack a value of torchrun's store; see Note [Outcomes are data].
+
+    Raises:
+        InternalError: It is no such value.
+    """
+    try:
+        with torch.serialization.safe_globals(list(_DATA_CLASSES)):
+            found = torch.load(io.BytesIO(packed), weights_only=True)
+    except Exception as error:  # bytes that somebody made up may raise any
+        raise InternalError(
+            f"expected an outcome in torchrun's store, got {len(packed)} bytes that are none: "
+            f"{type(error).__name__}"
+        ) from error
+    if not isinstance(found, expected):
+        raise InternalError(
+            f"expected a {expected.__name__} in torchrun's store, got a "
+            f"{type(found).__name__}"
+        )
+    return found

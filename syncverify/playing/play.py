@@ -51,10 +51,8 @@ class Ended(NamedTuple):
     """The end of a play.
 
     Attributes:
-        run: Traces, and the reason of an early end.
         stall: The reason for which no rank could go on; None if there is none.
         is_whole: Whether each rank returned.
-        machine: The machine, at the end.
     """
 
     run: Run
@@ -74,15 +72,9 @@ def play(
     """Play a program on all of its ranks.
 
     Args:
-        program: The program.
-        decisions: Decisions in the place of timing.
-        recorders: Recorders, by rank.
         is_prompt: Whether each collective ends where it is issued.
         passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
             values.
-
-    Returns:
-        The run, and how it ended.
 
     Raises:
         EnvironmentNotSupportedError: The program asks for what the machine does not simulate.

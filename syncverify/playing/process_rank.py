@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import torch
@@ -19,8 +19,7 @@ from syncverify.errors import (
 )
 from syncverify.plain_text import message_of
 from syncverify.playing.faults import raised_fault
-from syncverify.playing.messages import JobOutcome, stopped_by
-from syncverify.playing.packed_outcomes import pack_result
+from syncverify.playing.messages import JobOutcome, pack, stopped_by
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
 from syncverify.playing.program.rank_program import play
 from syncverify.playing.program.subject_error import (
@@ -41,13 +40,13 @@ from syncverify.trace.run import RankRun
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
-    """The place of this rank in the process group of one job.
+class RankPart:
+    """The part of one rank in a job.
 
     Attributes:
         number: Number of the job; it keeps the keys of different jobs apart in the store.
         transport: torch's name of the process group backend.
-        store: The store in which the members find each other.
+        store: The store in which the ranks find each other.
         timeout: Time after which a collective that waits for an absent rank fails.
     """
 
@@ -56,20 +55,6 @@ class Membership:
     store: dist.Store
     rank: int
     timeout: timedelta
-
-
-@dataclass(frozen=True, slots=True)
-class RankPart:
-    """The part of one rank in a job.
-
-    Attributes:
-        membership: Place of the rank.
-        scenario: The scenario to play.
-        device: Device of the rank.
-        recorder: Writer of the trace.
-    """
-
-    membership: Membership
     scenario: Scenario
     subject: Subject
     device: torch.device
@@ -83,62 +68,77 @@ def play_rank(
 ) -> None:
     """Play a scenario as one rank, and tell the outcome, errors included.
 
-    No exception of the scenario is raised: the parent, in another process, could not catch
-    it. The outcome is sent before the process groups end, because their end may wait for
+    The outcome is sent before the process groups end, because their end may wait for
     other ranks. Process groups use the transports that are kept, and leave theirs there.
     """
+    result = RankRun()
+    refusals = Refusals(part.transport, wake=lambda: None)
     with nullcontext() if kept is None else kept.in_use():
-        outcome = _outcome(part)
-        tell(outcome)
+        outcome = outcome_of(lambda: _play(part, result), part.rank, refusals)
+        outcome = outcome or JobOutcome(harness_error="the run was ended by no rank")
+        tell(replace(outcome, result=pack(result)))
         is_clean = not outcome.is_failure
         end_groups(is_clean=is_clean)
     if kept is not None and not is_clean:
         kept.drop()
 
 
-def _outcome(part: RankPart) -> JobOutcome:
-    refusals = Refusals(part.membership.transport, wake=lambda: None)
+def outcome_of(
+    program: Callable[[], object],
+    rank: int,
+    refusals: Refusals,
+    has_ended: Callable[[], bool] = lambda: False,
+) -> JobOutcome | None:
+    """Run the program of a rank that is this process, and return the outcome, errors included.
+
+    No exception of the program is raised: the parent, in another process, could not catch it.
+    The first refusal counts more than the outcome. `has_ended` tells whether the run was ended
+    from outside, as the hub of simulated ranks does.
+
+    Returns:
+        The outcome, without a result; None if the run was ended from outside.
+    """
     with refusals.of_the_process():
-        outcome = _outcome_unless_refused(part)
-    if refusals.first is not None:  # a refusal counts more than the outcome
+        outcome = _outcome_unless_refused(program, rank, has_ended)
+    if refusals.first is not None:
         return stopped_by(refusals.first)
     return outcome
 
 
-def _outcome_unless_refused(part: RankPart) -> JobOutcome:
-    result = RankRun()
+def _outcome_unless_refused(
+    program: Callable[[], object], rank: int, has_ended: Callable[[], bool]
+) -> JobOutcome | None:
     try:
-        _play(part, result)
+        program()
     except (SubjectRaisedError, RunEndedError) as error:
         raised = raised_by_subject(error)
+        if raised is None or (raised is not error and has_ended()):
+            return None
         try:
-            fault = raised_fault(raised, part.membership.rank)
+            fault = raised_fault(raised, rank)
         except InternalError as own:
             return stopped_by(own)
         aftershock = _is_about_a_lost_peer(raised.original)
-        return JobOutcome(pack_result(result), fault, is_aftershock=aftershock)
+        return JobOutcome(fault=fault, is_aftershock=aftershock)
     except EnvironmentNotSupportedError as error:
         return JobOutcome(refusal=str(error))
     except UsageError as error:
         return JobOutcome(usage_error=str(error))
     except BaseException as error:  # noqa: BLE001  # reported as the harness's own fault
-        aftershock = _is_about_a_lost_peer(error)
         return JobOutcome(
-            pack_result(result),
-            is_aftershock=aftershock,
+            is_aftershock=_is_about_a_lost_peer(error),
             harness_error=traceback.format_exc(),
         )
-    return JobOutcome(pack_result(result))
+    return JobOutcome()
 
 
 def _play(part: RankPart, result: RankRun) -> None:
-    membership = part.membership
     dist.init_process_group(
-        membership.transport,
-        store=dist.PrefixStore(f"job{membership.number}", membership.store),
-        rank=membership.rank,
+        part.transport,
+        store=dist.PrefixStore(f"job{part.number}", part.store),
+        rank=part.rank,
         world_size=part.scenario.mesh.num_ranks,
-        timeout=membership.timeout,
+        timeout=part.timeout,
     )
     settings, variables = restored_settings(), missing_rank_variables()
     is_cpu = part.device.type == "cpu"
@@ -149,7 +149,7 @@ def _play(part: RankPart, result: RankRun) -> None:
         play(
             part.scenario,
             part.subject,
-            rank=membership.rank,
+            rank=part.rank,
             device=part.device,
             result=result,
             recorder=part.recorder,

@@ -25,8 +25,10 @@ Note [Kept transports]
 from __future__ import annotations
 
 import gc
+import os
+import socket
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -84,8 +86,6 @@ class _Connection(NamedTuple):
     """The key of a transport: those with equal keys may take each other's place.
 
     Attributes:
-        transport: Name of its class in torch.
-        ranks: Global ranks that it connects.
         timeout: Timeout of its collectives; None for torch's own.
     """
 
@@ -213,3 +213,16 @@ class _TransportKeeper(type):
     @override
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.original)
+
+
+def use_loopback(environment: MutableMapping[str, str] | None = None) -> None:
+    """Keep gloo on the loopback interface, unless the environment names another one.
+
+    Args:
+        environment: Where gloo looks; None for the environment of this process.
+    """
+    chosen = os.environ if environment is None else environment
+    names = [name for _, name in socket.if_nameindex()]
+    loopback = next((name for name in names if name.startswith("lo")), None)
+    if loopback is not None:
+        chosen.setdefault("GLOO_SOCKET_IFNAME", loopback)

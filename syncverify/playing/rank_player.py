@@ -12,11 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from syncverify.playing.messages import JobOutcome
-from syncverify.playing.packed_outcomes import pack_outcome, pack_result, unpack_result
-from syncverify.playing.process_rank import Membership, RankPart, play_rank
+from syncverify.playing.messages import JobOutcome, pack, unpack_result
+from syncverify.playing.process_rank import RankPart, play_rank
 from syncverify.playing.rank_groups import KeptTransports
-from syncverify.playing.signs_of_life import Pulse
+from syncverify.playing.torchrun_ranks import Pulse
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
@@ -33,10 +32,6 @@ class RankPlayer:
     """Plays on a thread: the main thread can stop waiting, and hears the user's Ctrl-C.
 
     Args:
-        transport: torch's name of the process group backend.
-        store: Client of torchrun's store.
-        rank: Rank of this process.
-        device: Device of the rank.
         timeout: Time after which a collective that waits for an absent rank fails.
     """
 
@@ -69,11 +64,8 @@ class RankPlayer:
         """Start to play a scenario, once the groups of the one before have ended.
 
         Args:
-            job: Number of the scenario.
             epoch: Number of runs before that may have left a collective without a peer. The
                 connections are made anew after each.
-            scenario: Mesh, parameters and steps of the program.
-            subject: The synchronizer under test.
         """
         self.join()
         if epoch != self._epoch:
@@ -105,18 +97,25 @@ class RankPlayer:
             torch.cuda.set_device(self._device)
         recorder = Recorder()
         self._pulse.play(job, recorder)
-        membership = Membership(
-            job, self._transport, self._store, self._rank, self._timeout
+        part = RankPart(
+            job,
+            self._transport,
+            self._store,
+            self._rank,
+            self._timeout,
+            scenario,
+            subject,
+            self._device,
+            recorder,
         )
-        part = RankPart(membership, scenario, subject, self._device, recorder)
         play_rank(part, functools.partial(self._tell, job), self._kept)
 
     def _tell(self, job: int, outcome: JobOutcome) -> None:
         if job == self._aborted_job:  # an aborted collective leaves any values
             seen = RankRun(trace=unpack_result(outcome.result).trace)
-            outcome = replace(outcome, result=pack_result(seen))
+            outcome = replace(outcome, result=pack(seen))
         with IF_THE_STORE_LIVES:
-            self._store.set(f"outcome/{job}/{self._rank}", pack_outcome(outcome))
+            self._store.set(f"outcome/{job}/{self._rank}", pack(outcome))
             if outcome.is_failure:
                 self._store.set(f"fault/{job}", "")
 

@@ -10,17 +10,18 @@ from typing import Final
 import torch
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.playing.announcement import announce
-from syncverify.playing.failures import failures_of
 from syncverify.playing.gpu_needs import refusing_what_needs_gpus
+from syncverify.playing.messages import announce
 from syncverify.playing.play import play
 from syncverify.playing.program.graphs import cpp
 from syncverify.playing.program.leftovers import drop_what_is_undone
 from syncverify.playing.program.rank_program import play as play_rank
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
+from syncverify.scenario.feature_row import base_word, variant
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.network.rendezvous import Failures
 from syncverify.sim.per_rank.string_hashes import own_hashes
 from syncverify.sim.process_wide.generators import unlikely_start
 from syncverify.sim.process_wide.rank_variables import ranks_per_machine
@@ -67,14 +68,9 @@ class SimBackend:
         """Play a scenario on all of its ranks.
 
         Args:
-            scenario: The scenario to play.
-            subject: The synchronizer under test.
             schedule: Schedule to follow, or the decisions that take the place of timing, whose
                 `taken` holds each of them afterwards.
             recorders: Recorders, by rank, that do more than write a trace.
-
-        Returns:
-            The run.
 
         Raises:
             EnvironmentNotSupportedError: The subject asks for what is not simulated.
@@ -175,6 +171,14 @@ class _ScenarioProgram:
         return self.subject.capabilities.device == "cuda"
 
 
+def failures_of(events: Sequence[str]) -> Failures | None:
+    """Return the failures of the first step whose event has some; None if no step has any."""
+    for step, event in enumerate(events):
+        if base_word(event) == "failing_collectives":
+            return Failures(step, is_first_alone=variant(event) == "first")
+    return None
+
+
 # Words about a rank that may have waited for a callback in vain, by the kind of its fault.
 _WAITS: Final[Mapping[FaultKind, str]] = {
     "never_returns": "makes no progress",
@@ -183,11 +187,7 @@ _WAITS: Final[Mapping[FaultKind, str]] = {
 
 
 def _refuse_waits_for_callbacks(machine: SimulatedMachine, fault: Fault) -> None:
-    """Refuse to judge a rank that may have waited for a callback of a future.
-
-    Raises:
-        EnvironmentNotSupportedError: A callback of such a rank has not run.
-    """
+    """Refuse to judge a rank that may have waited for a callback of a future."""
     did = _WAITS.get(fault.kind)
     if did is None:
         return

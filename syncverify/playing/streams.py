@@ -6,17 +6,13 @@ judges the order of their streams, which gloo cannot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 from syncverify.errors import InternalError
-from syncverify.playing.announcement import announce
-from syncverify.playing.hub_faults import hub_fault
-from syncverify.playing.messages import JobOutcome
-from syncverify.playing.packed_outcomes import unpack_result
+from syncverify.playing.faults import hub_fault
+from syncverify.playing.messages import Job, announce, unpack_result
 from syncverify.playing.packed_subject import pack_subject
-from syncverify.playing.pool import WorkerPool
-from syncverify.playing.streams_worker import StreamsJob
+from syncverify.playing.workers import WorkerPool
 from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
@@ -32,9 +28,6 @@ class StreamsBackend:
 
     Args:
         hang_timeout_seconds: Time that a rank may keep its turn without a sign of life.
-
-    Raises:
-        EnvironmentNotSupportedError: The system allows too few open files.
     """
 
     name = "streams"
@@ -45,27 +38,17 @@ class StreamsBackend:
         self._pool = WorkerPool(_WORKER)
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
-        """Play a scenario on one process per rank.
-
-        Args:
-            scenario: The scenario to play.
-            subject: The synchronizer under test; pickled for the processes.
-
-        Returns:
-            The run.
-
-        Raises:
-            EnvironmentNotSupportedError: The subject asks for what is not simulated.
-            SubjectError: The instance that the factory made lacks a part of the subject API.
-            InternalError: The harness failed on some rank.
-        """
+        """Play a scenario on one process per rank."""
         announce(scenario)
         hub = self._hub(scenario, subject)
         is_used_up = True
         try:
             hub.run()
-            outcomes = [*_outcomes(hub)]
-            _raise_errors(outcomes)
+            outcomes = hub.outcomes()
+            for outcome in outcomes:
+                outcome.raise_usage_error()
+                if outcome.harness_error is not None:
+                    raise InternalError(outcome.harness_error)
             fault = hub_fault(hub, (each.fault for each in outcomes))
             is_used_up = fault is not None
         finally:
@@ -83,25 +66,8 @@ class StreamsBackend:
         packed, text = pack_subject(subject), scenario.to_json()
         for rank, worker in enumerate(workers):
             with suppress(OSError):  # it is gone, and its end is heard next
-                worker.send(StreamsJob(text, packed, rank))
-        return Hub(workers, self._hang_timeout_seconds, _is_failure)
-
-
-def _is_failure(outcome: JobOutcome) -> bool:
-    return outcome.is_failure
-
-
-def _outcomes(hub: Hub) -> Iterator[JobOutcome]:
-    for own in hub.ranks:
-        if own.ended is not None and own.ended.came_to is not None:
-            yield own.ended.came_to
-
-
-def _raise_errors(outcomes: list[JobOutcome]) -> None:
-    for outcome in outcomes:
-        outcome.raise_usage_error()
-        if outcome.harness_error is not None:
-            raise InternalError(outcome.harness_error)
+                worker.send(Job(text, packed, rank))
+        return Hub(workers, self._hang_timeout_seconds)
 
 
 def _rank_run(own: HeardRank) -> RankRun:

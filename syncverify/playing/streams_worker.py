@@ -11,30 +11,24 @@ import sys
 import threading
 import traceback
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType
-from typing import Any
 
 import torch
 
 from syncverify.errors import (
-    EnvironmentNotSupportedError,
-    InternalError,
     RunEndedError,
-    UsageError,
 )
 from syncverify.late_imports import import_dynamo
-from syncverify.playing.failures import failures_of
-from syncverify.playing.faults import raised_fault
 from syncverify.playing.gpu_needs import refusing_what_needs_gpus
-from syncverify.playing.messages import JobOutcome, Ready, stopped_by
-from syncverify.playing.packed_outcomes import pack_result
+from syncverify.playing.messages import Job, JobOutcome, Ready, pack
 from syncverify.playing.packed_subject import unpack_subject
+from syncverify.playing.process_rank import outcome_of
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
 from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.program.rank_program import play
-from syncverify.playing.program.subject_error import SubjectRaisedError
 from syncverify.playing.program.warnings_once import show_warnings_once
+from syncverify.playing.sim import failures_of
 from syncverify.processes.wire import Wire
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.apart.messages import Begun, RankEnded
@@ -52,29 +46,10 @@ from syncverify.subjects.subject import Subject
 from syncverify.trace.run import RankRun
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsJob:
-    """One rank's part of a scenario.
-
-    Attributes:
-        scenario: The scenario, as JSON.
-        subject: The packed subject.
-    """
-
-    scenario: dict[str, Any]
-    subject: bytes
-    rank: int
-
-
 class _Rank:
-    """Plays one job.
+    """Plays one job."""
 
-    Args:
-        wire: Connection to the process that hands out turns.
-        job: The job.
-    """
-
-    def __init__(self, wire: Wire, job: StreamsJob) -> None:
+    def __init__(self, wire: Wire, job: Job) -> None:
         self._wire = wire
         self._job = job
         self._scenario = Scenario.from_json(job.scenario)
@@ -97,27 +72,23 @@ class _Rank:
             broken = JobOutcome(harness_error=traceback.format_exc())
             self._wire.send(RankEnded(broken, []))
             return
-        with rank_machine(self._wire, self._place(subject)) as self._machine:
+        with rank_machine(self._wire, self._place(subject)) as machine:
+            self._machine = machine
             self._wire.send(Begun())
             outcome: JobOutcome | None = None
             with suppress(RunEndedError):  # the signal may come late
-                outcome = self._unless_refused(subject, self._machine)
-            self._end(self._machine, outcome)
-
-    def _end(self, machine: RankMachine, outcome: JobOutcome | None) -> None:
-        """Tell what came of the job."""
-        machine.recorder.finish()
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-        result = pack_result(self._result)
-        ended = RankEnded(
-            replace(outcome or JobOutcome(), result=result),
-            machine.recorder.trace,
-            machine.world.mismatch,
-            machine.turns.stack,
-            tuple(machine.turns.updates),
-        )
-        self._wire.send(ended)
+                outcome = outcome_of(
+                    lambda: self._play_scenario(subject, machine),
+                    self._job.rank,
+                    Refusals("streams", wake=lambda: None),
+                    lambda: machine.turns.has_ended,
+                )
+            machine.recorder.finish()
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+            result = pack(self._result)
+            came_to = replace(outcome or JobOutcome(), result=result)
+            self._wire.send(machine.ended(came_to))
 
     def _place(self, subject: Subject) -> RankPlace:
         rank, size = self._job.rank, self._scenario.mesh.num_ranks
@@ -129,41 +100,6 @@ class _Rank:
             capabilities.is_for_nccl,
             rank % ranks_per_machine(size) if sees_gpus else None,
         )
-
-    def _unless_refused(
-        self, subject: Subject, machine: RankMachine
-    ) -> JobOutcome | None:
-        refusals = Refusals("streams", wake=lambda: None)
-        with refusals.of_the_process():
-            outcome = self._outcome(subject, machine)
-        if refusals.first is not None:  # whatever came of it
-            return stopped_by(refusals.first)
-        return outcome
-
-    def _outcome(self, subject: Subject, machine: RankMachine) -> JobOutcome | None:
-        """Play; return None if the run was ended from outside."""
-        try:
-            self._play_scenario(subject, machine)
-        except SubjectRaisedError as error:
-            return self._raised(error)
-        except RunEndedError as error:
-            raised = error.__cause__
-            if isinstance(raised, SubjectRaisedError) and not machine.turns.has_ended:
-                return self._raised(raised)
-            return None
-        except EnvironmentNotSupportedError as error:
-            return JobOutcome(refusal=str(error))
-        except UsageError as error:
-            return JobOutcome(usage_error=str(error))
-        except BaseException:  # noqa: BLE001  # reported as the harness's own fault
-            return JobOutcome(harness_error=traceback.format_exc())
-        return JobOutcome()
-
-    def _raised(self, error: SubjectRaisedError) -> JobOutcome:
-        try:
-            return JobOutcome(fault=raised_fault(error, self._job.rank))
-        except InternalError as own:
-            return stopped_by(own)
 
     def _play_scenario(self, subject: Subject, machine: RankMachine) -> None:
         scenario, rank = self._scenario, self._job.rank

@@ -29,16 +29,14 @@ import torch.distributed as dist
 
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.late_imports import import_dynamo
-from syncverify.playing.announcement import announce, token_of_a_death
-from syncverify.playing.rank_device import own_device
+from syncverify.playing.messages import announce, token_of_a_death
 from syncverify.playing.rank_player import (
     GRACE_SECONDS,
     IF_THE_STORE_LIVES,
     RankPlayer,
 )
-from syncverify.playing.roll_call import call_roll, facts_about
-from syncverify.playing.signs_of_life import RemoteRank
-from syncverify.playing.store_gathering import StoreGathering
+from syncverify.playing.roll_call import call_roll, facts_about, own_device
+from syncverify.playing.torchrun_ranks import RemoteRank, StoreGathering
 from syncverify.processes.owner_link import Ends, listen
 from syncverify.replay_line import replay_line
 from syncverify.scenario.scenario import Scenario
@@ -89,9 +87,7 @@ class TorchrunBackend:
             ended; see Note [Patience with processes].
 
     Attributes:
-        name: Name of the transport: `gloo`, or one of `NCCL_NAMES`.
         rank: Rank of this process; 0 is the leader.
-        world_size: Number of processes.
         is_lost: Whether a rank hangs or the store is gone, so that no more scenario can be
             played.
 
@@ -149,13 +145,6 @@ class TorchrunBackend:
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, as the leader, on the first ranks of the job.
 
-        Args:
-            scenario: The scenario to play. It has at most as many ranks as the job.
-            subject: The synchronizer under test, the same on every process.
-
-        Returns:
-            The run.
-
         Raises:
             EnvironmentNotSupportedError: The subject asks for a part that is not played.
             SubjectError: The instance that the factory made lacks a part of the subject API.
@@ -188,15 +177,12 @@ class TorchrunBackend:
         line = replay_line(
             token_of_a_death(scenario), subject.name, self.name, subject.contract_choice
         )
-        fault = gathering.fault(line)
+        fault = gathering.fault_or_loss(line)
         return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
     @_needing_the_store
     def follow(self, subject: Subject) -> int:
         """Play each scenario that the leader announces, until the leader ends.
-
-        Args:
-            subject: The synchronizer under test; it equals the leader's.
 
         Returns:
             The exit code of the leader.

@@ -29,20 +29,20 @@ import torch
 import torch.distributed as dist
 
 from syncverify.late_imports import import_dynamo
-from syncverify.playing.loopback import use_loopback
 from syncverify.playing.messages import (
     Job,
     JobOutcome,
     JobStarted,
     OfJob,
     Ready,
+    Status,
     StatusRequest,
 )
 from syncverify.playing.packed_subject import unpack_subject
-from syncverify.playing.process_rank import Membership, RankPart, play_rank
+from syncverify.playing.process_rank import RankPart, play_rank
 from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.program.warnings_once import show_warnings_once
-from syncverify.playing.rank_status import status_of
+from syncverify.playing.rank_groups import use_loopback
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
 from syncverify.scenario.scenario import Scenario
@@ -78,7 +78,7 @@ class Worker:
             while True:
                 message = self._wire.receive()
                 if isinstance(message, StatusRequest):
-                    status = status_of(self._player, self._recorder)
+                    status = Status.of(self._player, self._recorder)
                     self._send(OfJob(self._job_number, status))
                 else:
                     self._job_number = message.number
@@ -106,15 +106,17 @@ class Worker:
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
             tell(JobOutcome(harness_error=traceback.format_exc()))
             return
-        membership = Membership(
+        part = RankPart(
             number=job.number,
             transport="gloo",
             store=dist.TCPStore("127.0.0.1", job.store_port, is_master=False),
             rank=job.rank,
             timeout=COLLECTIVE_TIMEOUT,
+            scenario=Scenario.from_json(job.scenario),
+            subject=subject,
+            device=torch.device("cpu"),
+            recorder=self._recorder,
         )
-        scenario, device = Scenario.from_json(job.scenario), torch.device("cpu")
-        part = RankPart(membership, scenario, subject, device, self._recorder)
         play_rank(part, tell)
 
 

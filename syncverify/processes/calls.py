@@ -37,7 +37,6 @@ class _Call:
 
     Attributes:
         function: The pickled function, by value where it is of `__main__`.
-        item: Argument of the function.
     """
 
     function: bytes
@@ -80,12 +79,7 @@ class Crew(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Caller:
-    """The caller of a function that runs in the same process.
-
-    Attributes:
-        hear: Receives each word of the function.
-        stops: Returns whether the function should stop.
-    """
+    """The caller of a function that runs in the same process."""
 
     hear: Callable[[Any], object]
     stops: Callable[[], bool]
@@ -111,12 +105,7 @@ def tell_caller(word: Callable[[], object]) -> None:
 def heard_by(
     hear: Callable[[Any], object], stops: Callable[[], bool] = _is_to_stop.is_set
 ) -> Iterator[None]:
-    """Let `hear` receive the values that a call in this block tells.
-
-    Args:
-        hear: Receives each value.
-        stops: Tells whether the call is to end early.
-    """
+    """Let `hear` receive the values that a call in this block tells."""
     _callers.append(_Caller(hear, stops))
     try:
         yield
@@ -134,9 +123,6 @@ def run_here(
     """Yield each item with the result of `function`, which runs in this process.
 
     The arguments are those of `run_in_processes`.
-
-    Yields:
-        An item and its result.
     """
     for item in items:
         if stops():
@@ -159,15 +145,10 @@ def run_in_processes(
 
     Args:
         function: It, the items and the results can be pickled.
-        items: Arguments of the calls; each is taken when a process is free.
-        jobs: Number of processes.
         hear: Receives the values that calls tell by `tell_caller`.
         stops: Tells whether the calls are to end early, and no other begins; see `is_to_stop`.
         lost: Returns the result of an item after the loss of its process, from the item, the
             token of the scenario that was played and the end. None: the loss ends all calls.
-
-    Yields:
-        An item and its result.
 
     Raises:
         SyncverifyError: A call raised it.
@@ -198,13 +179,8 @@ def run_in_processes(
 class _Crew(Generic[Item]):
     """The processes that make the calls.
 
-    Args:
-        function: The pickled function.
-        items: Arguments of the calls.
-
     Attributes:
         running: The item of each process that makes a call.
-        hung_up: Processes that cannot be heard any more.
     """
 
     def __init__(self, function: bytes, items: Iterable[Item]) -> None:

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
@@ -20,7 +21,6 @@ from syncverify.processes.supervised import OwnChild, StartedProcess, Supervised
 from syncverify.processes.template import serve
 from syncverify.processes.wire import Wire
 
-_MODULES = ("syncverify.playing.worker", "torch._dynamo")
 _END_TIMEOUT_SECONDS = 5.0
 
 
@@ -79,16 +79,17 @@ class _Template:
 
     Args:
         number: Number of the template, which is its hash seed of strings too.
+        imports: Modules that it imports before it forks, beside torch.
     """
 
-    def __init__(self, number: int = 0) -> None:
+    def __init__(self, number: int = 0, imports: Sequence[str] = ()) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reading, self._lifeline = Pipe(duplex=False)
         with theirs, reading, interrupts_blocked():
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-c", beginning(), serve.__module__),
-                    *(str(theirs.fileno()), *_MODULES),
+                    *(str(theirs.fileno()), *imports, "torch._dynamo"),
                 ],
                 pass_fds=[theirs.fileno(), reading.fileno()],
                 env=_seeded_environment(number),
@@ -138,36 +139,36 @@ _SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
 _templates: dict[tuple[int, int, frozenset[tuple[str, str]]], _Template] = {}
 
 
-def prepare() -> None:
-    """Start a template now: it imports torch while this process does."""
+def prepare(*imports: str) -> None:
+    """Start a template now: it imports torch, and modules, while this process does."""
     if hasattr(os, "pidfd_open"):
-        _usable(0)
+        _usable(0, imports)
 
 
-def start(module: str, template: int = 0) -> Supervised:
+def start(module: str, template: int = 0, *, imports: Sequence[str] = ()) -> Supervised:
     """Start a process that runs `main` of a module.
 
     Args:
         module: Name of the module; its `main` gets the new process' end of the wire.
         template: Number of the template that forks the process; see
             Note [Processes are forked from a template].
-
-    Returns:
-        The process.
+        imports: Modules that the template imports once for all its processes, if it is new.
     """
     ours, theirs = socket.socketpair()
     lifeline, held = os.pipe()
     wire = Wire(ours.detach())
     with theirs, interrupts_blocked():
         begin = _forked if hasattr(os, "pidfd_open") else _spawned
-        process = begin(theirs.fileno(), lifeline, template)
+        process = begin(theirs.fileno(), lifeline, template, imports)
         with contextlib.suppress(OSError):  # it has ended already
             wire.send(setup_here(module, _environment()))
     os.close(lifeline)
     return Supervised(process, wire, held)
 
 
-def _spawned(theirs: int, lifeline: int, number: int) -> StartedProcess:
+def _spawned(
+    theirs: int, lifeline: int, number: int, _: Sequence[str]
+) -> StartedProcess:
     started = subprocess.Popen(
         [sys.executable, "-c", beginning(), setup_here.__module__, str(theirs)],
         pass_fds=[theirs, lifeline],
@@ -180,13 +181,15 @@ def _spawned(theirs: int, lifeline: int, number: int) -> StartedProcess:
     return OwnChild(started.pid)
 
 
-def _forked(theirs: int, lifeline: int, number: int) -> StartedProcess:
-    usable = _usable(number)
+def _forked(
+    theirs: int, lifeline: int, number: int, imports: Sequence[str]
+) -> StartedProcess:
+    usable = _usable(number, imports)
     report = usable.ask(theirs, lifeline)
     return ForkedProcess(usable.process, report)
 
 
-def _usable(number: int) -> _Template:
+def _usable(number: int, imports: Sequence[str]) -> _Template:
     """Return a template of the variables as they are now; start it if there is none."""
     read = frozenset(
         (name, value)
@@ -197,7 +200,7 @@ def _usable(number: int) -> _Template:
     if key in _templates and not _templates[key].is_usable():
         _templates.pop(key).close()
     if key not in _templates:
-        _templates[key] = _Template(number)
+        _templates[key] = _Template(number, imports)
     return _templates[key]
 
 

@@ -13,9 +13,6 @@ def interrupts_blocked(*others: signal.Signals) -> Iterator[None]:
 
     A worker ignores SIGINT, but only once it has imported its modules.
 
-    Args:
-        *others: Further signals to block.
-
     Yields:
         Nothing. A blocked signal that came meanwhile is delivered at the end of the block.
     """

@@ -53,10 +53,7 @@ class Lost:
     """A process of this one was lost in the scenario that was sent last.
 
     Attributes:
-        cause: `process_died` or `never_returns`.
-        how: The end of the process in words.
         signal: Number of the signal that ended the process; 0 for none.
-        is_stopped: Whether a signal has stopped the process, as SIGSTOP does.
     """
 
     cause: Literal["process_died", "never_returns"]
@@ -103,12 +100,7 @@ def tell_owner(word: Callable[[], object]) -> None:
 
 
 def leave_lost(token: str, end: Lost) -> None:
-    """Leave the verdict to the owner, if there is one, and end this process.
-
-    Args:
-        token: Token of the scenario in which a process of this one was lost.
-        end: The end of that process.
-    """
+    """Leave the verdict to the owner, if there is one, and end this process."""
     if _owners:
         tell_owner(lambda: Starts(token))
         tell_owner(lambda: end)

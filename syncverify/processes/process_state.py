@@ -41,11 +41,7 @@ class Work:
 
 
 class LocalProcess:
-    """A process of this machine, as the system shows it.
-
-    Attributes:
-        pid: Id of the process.
-    """
+    """A process of this machine, as the system shows it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -19,10 +19,6 @@ class Setup:
 
     Attributes:
         module: Name of a module; its `main` gets the wire to the process that asked.
-        directory: Working directory.
-        environment: Environment variables.
-        import_path: Value of `sys.path`.
-        user_folders: Folders of `sys.path` that are there for the user's modules alone.
     """
 
     module: str

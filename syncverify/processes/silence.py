@@ -79,7 +79,6 @@ class Silence:
     """The silence of a process, or of a rank without progress: its length, and the work in it.
 
     Args:
-        process: The process.
         tick: Least seconds between two looks.
         idle_share: Share of the time that an idle process may use.
 
@@ -128,7 +127,6 @@ class Silence:
         """Note some more seconds without a word.
 
         Args:
-            seconds: Time since the last call.
             is_silent: Whether no Python code of the process answers.
         """
         self.seconds += seconds

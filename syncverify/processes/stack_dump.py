@@ -49,9 +49,6 @@ def take_dump(pid: int, descriptor: int) -> str:
     Args:
         pid: A process that has called `dump_on_request` and is to be ended.
         descriptor: The parent's end of the connection to it. No message can be read later.
-
-    Returns:
-        The text of `faulthandler`, as far as it came within a bound of time and size.
     """
     if not _SIGNAL:
         return ""

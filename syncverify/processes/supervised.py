@@ -60,11 +60,7 @@ class StartedProcess(Protocol):
 
 
 class OwnChild:
-    """A child of this process.
-
-    Args:
-        pid: The child.
-    """
+    """A child of this process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = self.leader = pid
@@ -95,13 +91,11 @@ class Supervised(LocalProcess):
     """A process that plays for this one.
 
     Args:
-        process: The process.
         wire: This process' end of the connection.
         lifeline: Writing end of a pipe with which the process ends.
         tick: Least seconds between two looks at a silent process.
 
     Attributes:
-        process: The process.
         silence: How long it has said nothing.
         token: Token of the last scenario that started there, or "".
         num_runs: Number of scenarios that started.
@@ -226,11 +220,7 @@ def heard_from(processes: Sequence[Kind], seconds: float) -> list[Kind]:
 def attend(
     processes: Sequence[Kind], seconds: float = TICK_SECONDS
 ) -> list[tuple[Kind, Any]]:
-    """Hear processes, and note which of them are silent, for some seconds at most.
-
-    Returns:
-        Each word, after its process.
-    """
+    """Hear processes, and note which of them are silent, for some seconds at most."""
     began = time.monotonic()
     ready = heard_from(processes, seconds)
     # Less than the clock says after Ctrl-Z.
@@ -259,8 +249,6 @@ def fork(
     """Play in a fork of this process.
 
     Args:
-        play: Plays, in the child.
-        make: Makes a supervised process of the child.
         blocked: Signals that wait, beside SIGINT, until the child is noted.
         prepare: Undoes in the child the settings of this process alone, such as signal handlers.
         note: Takes the child, in this process, before a signal can come.

@@ -39,12 +39,6 @@ _NUM_DESCRIPTORS = 5
 def serve(control: socket.socket) -> Wire:
     """Fork a worker for each request; return in a worker only.
 
-    Args:
-        control: A socket with one message for each request.
-
-    Returns:
-        The connection to the process that asked.
-
     Raises:
         SystemExit: The process that asks for workers is gone.
     """

@@ -54,7 +54,6 @@ class Demand(NamedTuple):
     """The demand of the threads of a process in one window.
 
     Attributes:
-        queued_seconds: Time for which threads queued.
         is_ready: Whether a thread is ready now: it runs, queues, or waits for a disk or for
             memory that was swapped out.
     """
@@ -64,11 +63,7 @@ class Demand(NamedTuple):
 
 
 class ThreadDemand:
-    """The demand of the threads of a process; none where the kernel has no `/proc`.
-
-    Args:
-        pid: The process.
-    """
+    """The demand of the threads of a process; none where the kernel has no `/proc`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -84,9 +79,6 @@ class ThreadDemand:
         Args:
             is_silent: Whether no Python code of the process answers. Then threads that wait
                 for the GIL ask for nothing.
-
-        Returns:
-            The demand in the window.
         """
         before, began = self._before, self._began
         self.renew()

@@ -68,9 +68,6 @@ class Wire:
     def hear(self) -> list[Any]:
         """Read once.
 
-        Returns:
-            The values that are complete by now.
-
         Raises:
             EOFError: The other process is gone.
         """

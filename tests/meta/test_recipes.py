@@ -113,13 +113,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         last = row.partition("\n")[2]
         assert table.read_text().count(last) == 1
         table.write_text(table.read_text().replace(last, row))
-    graphs = package / "playing/program/graphs"
-    (graphs / "reuse.py").write_text((graphs / "reuse.py").read_text() + USE)
-    insert(
-        graphs / "uses.py",
-        "    compiled.compiled_region,\n",
-        "    reuse.negated_twice,\n",
-    )
+    uses = package / "playing/program/graphs/uses.py"
+    insert(uses, "_MANY = 5\n", USE)
+    insert(uses, "    compiled_region,\n", "    negated_twice,\n")
     return folder
 
 

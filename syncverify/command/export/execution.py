@@ -20,7 +20,7 @@ from syncverify.judge.properties.accumulation import (
 )
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
-from syncverify.playing.program.graphs.shared_storage import INTO_ONE_STORAGE
+from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE
 from syncverify.playing.sim import SimBackend
 from syncverify.report.console import check_folders, say
 from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN

@@ -23,10 +23,10 @@ from syncverify.command.export.training_text import TrainingText, bucket_text
 from syncverify.plain_text import plain
 from syncverify.playing.program.graphs.backwards import BACKWARDS
 from syncverify.playing.program.graphs.custom_function import undefined_gradient
+from syncverify.playing.program.graphs.errors import InjectedError, failing_term
 from syncverify.playing.program.graphs.hooks import install_lasting_hooks
 from syncverify.playing.program.graphs.losses import Losses, one_thread
 from syncverify.playing.program.graphs.uses import USES
-from syncverify.playing.program.injected_error import InjectedError, failing_term
 from syncverify.playing.program.two_synchronizers import TwoSynchronizers
 from syncverify.report.text import scenario_lines
 from syncverify.scenario import step_plan

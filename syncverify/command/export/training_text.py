@@ -10,8 +10,8 @@ import torch
 
 from syncverify.command.export.literals import tensor_by_rank
 from syncverify.command.export.parameters_text import local_in_graph
+from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs.uses import USES
-from syncverify.playing.program.optimizer import GRADIENT_SCALE
 from syncverify.playing.program.rank_program import BYTES_PER_MB
 from syncverify.playing.program.training_program import (
     Action,

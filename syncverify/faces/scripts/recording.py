@@ -1,24 +1,31 @@
-"""Record a script: start a process for each rank, hand out turns, and keep the traces."""
+"""Record a script: start a process for each rank, hand out turns, keep the traces, judge them."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from syncverify.errors import InternalError
-from syncverify.faces.scripts.kept_warnings import show_warnings
-from syncverify.faces.scripts.rank import CameTo
 from syncverify.faces.scripts.script import RankJob, Script
+from syncverify.faces.scripts.surroundings import show_warnings
 from syncverify.faces.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.faces.simulation.playing import Played
 from syncverify.faces.simulation.program import Device
-from syncverify.playing.hub_faults import hub_fault
+from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
+from syncverify.judge.properties.registry import judge_traced
+from syncverify.judge.remarks import Remark, remarks_on
+from syncverify.judge.traced import TracedRun, launches_of
+from syncverify.playing.faults import hub_fault
 from syncverify.processes.forked_process import start
+from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleCoverage
 from syncverify.scenario.settings import SCRIPT_HANG_TIMEOUT_SECONDS
 from syncverify.sim.apart.hub import Hub
 from syncverify.trace.run import RankRun, Run
 
+_PROCESS: Final = "syncverify.faces.scripts.rank"
 _NUM_HASH_SEEDS = 4
 
 
@@ -27,9 +34,7 @@ class Recording:
     """A recorded script.
 
     Attributes:
-        device: Device that torch named to it.
         lost: How the process of a rank ended without a last word, by rank.
-        was_interrupted: Whether a user ended it.
     """
 
     script: Script
@@ -56,10 +61,7 @@ def record(
     """Run a script as torchrun does, with a simulated machine in the process of each rank.
 
     Args:
-        script: The script.
         num_ranks: World size; all ranks share a machine.
-        device: Device that torch names to the script.
-        hang_timeout_seconds: Seconds without a sign of life after which a rank counts as hung.
         names_torch: Whether reports name torch's own lines.
 
     Returns:
@@ -71,7 +73,7 @@ def record(
     """
     script.check()
     processes = [
-        start("syncverify.faces.scripts.rank", _template_of(rank))
+        start(_PROCESS, _template_of(rank), imports=[_PROCESS])
         for rank in range(num_ranks)
     ]
     for rank, process in enumerate(processes):
@@ -80,7 +82,6 @@ def record(
     hub = Hub(
         processes,
         hang_timeout_seconds,
-        lambda came_to: came_to.is_failure,
         passes_stalls=device == "cuda",
     )
     was_interrupted = False
@@ -92,7 +93,21 @@ def record(
         hub.end_processes()
     ended = {own.rank: own.ended for own in hub.ranks if own.ended is not None}
     show_warnings({rank: last.warnings for rank, last in ended.items()})
-    return _Heard(hub, script, device).recording(was_interrupted=was_interrupted)
+    outcomes = hub.outcomes()
+    for outcome in outcomes:
+        if outcome.harness_error is not None:
+            raise InternalError(outcome.harness_error)
+    refused = (outcome.refusal or outcome.usage_error for outcome in outcomes)
+    raised = (outcome.fault for outcome in outcomes)
+    fault = None if was_interrupted else hub_fault(hub, raised)
+    return Recording(
+        script=script,
+        device=device,
+        run=Run("sim", tuple(RankRun(trace=own.trace) for own in hub.ranks), fault),
+        refused=next(filter(None, refused), "") or _unknown_stall(hub),
+        lost={own.rank: own.lost for own in hub.ranks if own.lost is not None},
+        was_interrupted=was_interrupted,
+    )
 
 
 def _template_of(rank: int) -> int:
@@ -101,9 +116,6 @@ def _template_of(rank: int) -> int:
     Under torchrun each rank has a random seed. Here it is one of four, so that four imports of
     torch serve all ranks. It is the sum of the rank's digits to the base 4, so that ranks apart by a
     power of two, as those of a mesh axis, have different seeds.
-
-    Returns:
-        Number of the template, from 0 to 3.
     """
     total = 0
     while rank:
@@ -112,55 +124,55 @@ def _template_of(rank: int) -> int:
     return total % _NUM_HASH_SEEDS
 
 
-@dataclass(frozen=True, slots=True)
-class _Heard:
-    """The messages that a hub has heard.
+def _unknown_stall(hub: Hub) -> str:
+    """Say why the stall of hosts is not judged; "" if there is none, or it is."""
+    if hub.stall is None or not hub.has_passed:
+        return ""
+    is_whole = len(hub.outcomes()) == len(hub.ranks)
+    ranks = tuple(RankRun(trace=own.last_trace) for own in hub.ranks)
+    passed = Played(Run("sim", ranks), (), (), hub.passed_stall, is_whole)
+    return "" if is_deadlock(passed) else unknown_stall(hub.stall)
 
-    Attributes:
-        hub: The hub of the run.
-        device: Device that torch named to the script.
-    """
 
-    hub: Hub
-    script: Script
-    device: Device
+# Another order would be another run of the script.
+_AS_RECORDED: Final = ScheduleCoverage("the recorded order of the ranks alone")
 
-    def recording(self, *, was_interrupted: bool) -> Recording:
-        """Return the recording.
 
-        Raises:
-            InternalError: The machine is at fault.
-        """
-        for came_to in self._came_to():
-            if came_to.internal:
-                raise InternalError(came_to.internal)
-        ranks = tuple(RankRun(trace=own.trace) for own in self.hub.ranks)
-        raised = (came_to.fault for came_to in self._came_to())
-        fault = None if was_interrupted else hub_fault(self.hub, raised)
-        return Recording(
-            script=self.script,
-            device=self.device,
-            run=Run("sim", ranks, fault),
-            refused=self._refused(),
-            lost={own.rank: own.lost for own in self.hub.ranks if own.lost is not None},
-            was_interrupted=was_interrupted,
-        )
+def judge(recording: Recording) -> Simulation:
+    """Judge a recording: races, early frees, mismatches, deadlocks, errors."""
+    run, script = recording.run, recording.script
+    unjudged = Simulation(script.target, recording.num_ranks, recording.device, 0)
+    if recording.refused:
+        return replace(unjudged, refused=recording.refused)
+    traced = TracedRun(run, is_for_nccl=recording.device == "cuda")
+    found = tuple(
+        FoundInProgram(each, DEFAULT_SCHEDULE, run) for each in judge_traced(traced)
+    )
+    if not found and not any([*launches_of(each.trace)] for each in run.ranks):
+        return replace(unjudged, refused="no rank has issued a collective")
+    return replace(
+        unjudged,
+        violations=found,
+        run=run,
+        num_runs=1,
+        coverage=_AS_RECORDED,
+        remarks=tuple(_remarks(recording, found)),
+        recorded=_play_of(recording),
+    )
 
-    def _came_to(self) -> Iterator[CameTo]:
-        for own in self.hub.ranks:
-            if own.ended is not None and own.ended.came_to is not None:
-                yield own.ended.came_to
 
-    def _refused(self) -> str:
-        refused = (came_to.refused for came_to in self._came_to())
-        return next(filter(None, refused), "") or self._unknown_stall()
+def _play_of(recording: Recording) -> ProgramPlay:
+    """Return how the script was played, without what was found."""
+    options = ["--nproc", str(recording.num_ranks), "--device", recording.device]
+    options += ["-m"] if recording.script.is_module else []
+    arguments = recording.script.arguments
+    return ProgramPlay("", "", "record", tuple(options), arguments)
 
-    def _unknown_stall(self) -> str:
-        """Say why the stall of hosts is not judged; "" if there is none, or it is."""
-        hub = self.hub
-        if hub.stall is None or not hub.has_passed:
-            return ""
-        is_whole = all(own.ended and own.ended.came_to for own in hub.ranks)
-        ranks = tuple(RankRun(trace=own.last_trace) for own in hub.ranks)
-        passed = Played(Run("sim", ranks), (), (), hub.passed_stall, is_whole)
-        return "" if is_deadlock(passed) else unknown_stall(hub.stall)
+
+def _remarks(
+    recording: Recording, found: tuple[FoundInProgram, ...]
+) -> Iterator[Remark]:
+    if recording.was_interrupted:  # the wait may come later
+        return iter(())
+    guilty_lines = {line for each in found for line in each.violation.evidence.lines}
+    return remarks_on(recording.run, guilty_lines)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from syncverify.errors import UsageError
-from syncverify.faces.scripts.exit_functions import exit_functions_run
-from syncverify.faces.scripts.forked_processes import forked_processes_end
+from syncverify.faces.scripts.surroundings import (
+    exit_functions_run,
+    forked_processes_end,
+)
 from syncverify.faces.simulation.program import Device
-from syncverify.processes.wire import Wire
 from syncverify.sim.apart.rank_machine import RankPlace
 
 # Nobody connects: the store is the machine's.
@@ -34,11 +35,7 @@ class Script:
     is_module: bool = False
 
     def check(self) -> None:
-        """Do nothing if the script is there, and is Python.
-
-        Raises:
-            UsageError: It is not, or is no Python.
-        """
+        """Do nothing if the script is there, and is Python."""
         if self.is_module:
             return
         if not Path(self.target).is_file():
@@ -66,11 +63,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class RankJob:
-    """The work of one rank.
-
-    Attributes:
-        device: Device that torch names to the script.
-    """
+    """The work of one rank."""
 
     script: Script
     rank: int
@@ -102,9 +95,3 @@ class RankJob:
             TORCHELASTIC_RESTART_COUNT="0",
             TORCHELASTIC_MAX_RESTARTS="0",
         )
-
-
-def take_job(wire: Wire) -> RankJob:
-    """Return the work that the hub gives."""
-    job: RankJob = wire.receive()
-    return job

@@ -42,9 +42,6 @@ class _Header:
     """The first line of a file.
 
     Attributes:
-        format: Name and version of the format.
-        syncverify: Version of syncverify.
-        run: Id of the run.
         rank: Rank of the file; None for the file of the whole run.
     """
 
@@ -72,7 +69,6 @@ def write_recording(recording: Recording, folder: Path) -> None:
     """Write a recording, in the place of an earlier one.
 
     Args:
-        recording: The recording.
         folder: Its folder, which is made where it is missing.
 
     Raises:
@@ -93,12 +89,6 @@ def write_recording(recording: Recording, folder: Path) -> None:
 
 def read_recording(folder: Path) -> Recording:
     """Read a recording.
-
-    Args:
-        folder: Its folder.
-
-    Returns:
-        The recording.
 
     Raises:
         UsageError: A file is missing, was cut, or is of another version or run.

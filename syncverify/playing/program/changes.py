@@ -1,8 +1,13 @@
-"""Changes of parameters that a training program makes while a subject manages them.
+"""What a training program writes: parameters while a subject manages them, and gradients.
 
 No other module of the harness calls the private `Module._apply`. `Module.to()` calls it with
 a function for each parameter and its gradient. On one device `to()` itself moves nothing, so
 `move` calls `_apply` with a copy.
+
+The optimizer works in place and on the caller's stream, like any optimizer: between `wait()` and
+`zero_grad()` it scales the gradients, as clipping does, and then updates the parameters. Losses
+are linear in the parameters, so that new values change no gradient; those of real modules are not,
+and are written unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import nn
 
-from syncverify.playing.program.training_program import Change
+from syncverify.playing.program.training_program import Change, Replace
 from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 
@@ -49,3 +54,50 @@ def _move(parameters: Collection[nn.Parameter]) -> None:
             gradient, parameter.grad = parameter.grad, None
             parameter.grad_dtype = dtype
             parameter.grad = gradient
+
+
+class ReplacedGradients:
+    """Replaces the gradients of parameters, and holds the old and the new tensors.
+
+    Their memory is of one stream's pool, and work of other streams reads it: the optimizer on a
+    side stream, and the next accumulation, which may free it. So the training program holds it
+    until all streams have met.
+    """
+
+    def __init__(self, parameters: Collection[nn.Parameter]) -> None:
+        self._parameters = parameters
+        self._held: list[object] = []
+
+    @torch.no_grad()
+    def replace(self, action: Replace) -> None:
+        """Put products in the place of gradients, as `p.grad = p.grad * factor` does."""
+        for parameter in [*self._parameters][action.first :: action.every]:
+            if (gradient := parameter.grad) is not None:
+                parameter.grad = gradient * action.factor
+                self._held += [gradient, parameter.grad]
+
+    def let_go(self) -> None:
+        """Drop the tensors: the streams have met."""
+        self._held.clear()
+
+
+# A power of two: exact, and no number of ranks or accumulations that a mean divides by.
+GRADIENT_SCALE = 1 / 16
+_UPDATE = 1
+
+
+@torch.no_grad()
+def update(
+    parameters: Collection[torch.Tensor],
+    gradients: Collection[torch.Tensor],
+    *,
+    keeps_values: bool,
+) -> None:
+    """Scale the local parts of gradients in place, and update local parts of parameters.
+
+    With `keeps_values` the parameters are written, and keep their values.
+    """
+    if gradients:
+        torch._foreach_mul_([*gradients], GRADIENT_SCALE)
+    if parameters:
+        torch._foreach_add_([*parameters], 0 if keeps_values else _UPDATE)

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from syncverify.playing.program.graphs.shared_storage import INTO_ONE_STORAGE
+from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE
 from syncverify.playing.program.held_objects import holds_tensor
-from syncverify.playing.program.local_parts import local_part
 from syncverify.playing.program.model import LocalModel
-from syncverify.playing.program.own_parameters import OwnParameters
+from syncverify.playing.program.own_parameters import OwnParameters, local_part
 from syncverify.sim.process_wide.generators import StepDraws
 from syncverify.sim.process_wide.settings import (
     ProcessSettings,
@@ -29,13 +28,7 @@ from syncverify.trace.stacks import line_of
 
 
 class Before:
-    """A rank's parameters and process, as they were before a subject was made.
-
-    Attributes:
-        model: The rank's parameters.
-        own: Values of the parameters, and their `requires_grad`.
-        draws: Random numbers of the training program.
-    """
+    """A rank's parameters and process, as they were before a subject was made."""
 
     def __init__(self, model: LocalModel, own: OwnParameters) -> None:
         self.model = model

@@ -14,19 +14,23 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from syncverify.playing.program.graphs.custom_function import undefined_gradient
-from syncverify.playing.program.graphs.losses import AsRank, Losses, one_thread, total
-from syncverify.playing.program.graphs.products import dot
-from syncverify.playing.program.graphs.reuse import added_to
-from syncverify.playing.program.graphs.shared_storage import (
+from syncverify.playing.program.graphs.custom_function import (
     INTO_ONE_STORAGE,
     OneStorage,
+    undefined_gradient,
 )
-from syncverify.playing.program.graphs.uses import USES
-from syncverify.playing.program.injected_error import failing_term, idle_term
-from syncverify.playing.program.local_parts import local_part
+from syncverify.playing.program.graphs.errors import failing_term, idle_term
+from syncverify.playing.program.graphs.losses import (
+    AsRank,
+    Losses,
+    dot,
+    one_thread,
+    total,
+)
+from syncverify.playing.program.graphs.uses import USES, added_to
 from syncverify.playing.program.modules.model import initial_value
 from syncverify.playing.program.modules.named import module_loss, require_own_parameters
+from syncverify.playing.program.own_parameters import local_part
 from syncverify.playing.program.training_program import Drop
 from syncverify.scenario import step_plan
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
@@ -48,12 +52,7 @@ _IN_NO_NARROW_DTYPE = 2**-12
 
 @dataclass(frozen=True, slots=True)
 class LocalModel:
-    """The parameters of one rank, by name, in registration order.
-
-    Attributes:
-        scenario: Scenario with the specs of the parameters.
-        parameters: DTensors or ordinary parameters, by name.
-    """
+    """The parameters of one rank, by name, in registration order."""
 
     scenario: Scenario
     rank: int

@@ -5,23 +5,27 @@ They are compared before each change that the training program makes, and after 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
-from syncverify.playing.program.local_parts import local_part
+from syncverify.subjects.subject_api import StepsInBackward, Synchronizer
+from syncverify.trace.recorder import Recorder
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor, without a copy and without a graph."""
+    if isinstance(tensor, DTensor):
+        return tensor._local_tensor  # noqa: SLF001  # of `to_local()`, which costs 10 times as much
+    return tensor.detach()
 
 
 class _State(NamedTuple):
-    """State of a parameter that a subject must not change.
-
-    Attributes:
-        value: Copy of the local part.
-        requires_grad: Whether the parameter is trained.
-    """
+    """State of a parameter that a subject must not change."""
 
     value: torch.Tensor
     requires_grad: bool
@@ -37,7 +41,6 @@ class OwnParameters:
     """Values of parameters that only the training program may change.
 
     Attributes:
-        parameters: Parameters of one rank, by name.
         takes_values: Whether a subject may change values now, to make replicas equal.
         had_forward: Whether a micro-batch has run since; torch's `replicate` changes values in it.
     """
@@ -93,3 +96,84 @@ def _states(parameters: Mapping[str, nn.Parameter]) -> dict[str, _State]:
         name: _State(local_part(parameter).clone(), parameter.requires_grad)
         for name, parameter in parameters.items()
     }
+
+
+# Updates local parameters with local gradients, in place.
+WriteUpdates = Callable[[list[torch.Tensor], list[torch.Tensor]], None]
+
+
+class UpdatesInBackward:
+    """Updates inside of backward: hooks of the user that take each gradient once it is reduced.
+
+    A hook does what an optimizer's `step()` and `zero_grad()` do for one parameter. So `wait()`
+    finds no gradient, and the judge gets the values that the hooks have read.
+
+    Source:
+        https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
+    """
+
+    def __init__(
+        self, own: OwnParameters, recorder: Recorder, update: WriteUpdates
+    ) -> None:
+        self.own = own
+        self.recorder = recorder
+        self.update = update
+        # Copies of the local gradients that hooks have read in this step, by name.
+        self.taken: dict[str, torch.Tensor] = {}
+        self._names: dict[torch.Tensor, str] = {
+            each: name for name, each in own.parameters.items()
+        }
+        self._handles: list[Any] = []
+        self._is_last = False
+
+    @contextmanager
+    def binding(self, synchronizer: Synchronizer) -> Iterator[None]:
+        """Bind a synchronizer in a block: hand it the hook, or register the hook afterwards."""
+        if isinstance(synchronizer, StepsInBackward):
+            synchronizer.step_in_backward(self.step)
+            yield
+            return
+        yield
+        for parameter in self._names:
+            if parameter.requires_grad:
+                hook = parameter.register_post_accumulate_grad_hook(self.step)
+                self._handles.append(hook)
+
+    @contextmanager
+    def unbinding(self) -> Iterator[None]:
+        """Remove the hooks from the parameters before a block."""
+        for handle in self._handles:
+            handle.remove()
+        yield
+
+    @contextmanager
+    def in_backward(self, *, is_last: bool) -> Iterator[None]:
+        """Let hooks update parameters in a block, if it has the last backward of a step."""
+        self._is_last = is_last
+        try:
+            yield
+        finally:
+            self._is_last = False
+
+    def step(self, parameter: torch.Tensor) -> None:
+        """Read the gradient of a parameter, update both in place, and drop the gradient."""
+        if not self._is_last or parameter.grad is None:
+            return
+        name, gradient = self._names[parameter], local_part(parameter.grad)
+        self.recorder.read("read", [gradient])
+        with self.recorder.not_recording_accesses(), self.own.changing(name):
+            self.taken[name] = gradient.cpu().clone()
+            with self.recorder.optimizing():
+                self.update([local_part(parameter)], [gradient])
+        parameter.grad = None
+
+    def take(
+        self, local: Mapping[str, torch.Tensor], used: Collection[str]
+    ) -> dict[str, torch.Tensor]:
+        """Return the gradients that hooks have taken in a step, and those that autograd left.
+
+        No hook runs for a parameter that the last backward of a step does not use.
+        """
+        left = {name: local[name] for name in local if name not in used}
+        taken, self.taken = self.taken, {}
+        return left | taken

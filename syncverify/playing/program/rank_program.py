@@ -24,19 +24,25 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.playing.program.caller_streams import CallerStreams
-from syncverify.playing.program.changes import change_parameters, freeze
+from syncverify.playing.program.changes import (
+    ReplacedGradients,
+    change_parameters,
+    freeze,
+    update,
+)
 from syncverify.playing.program.gradient_forms import misfits_of
 from syncverify.playing.program.graphs.backwards import run_backward
+from syncverify.playing.program.graphs.errors import InjectedError
 from syncverify.playing.program.graphs.hooks import install_lasting_hooks
 from syncverify.playing.program.graphs.losses import Losses
 from syncverify.playing.program.held_objects import held_by_subject
-from syncverify.playing.program.injected_error import InjectedError
 from syncverify.playing.program.leftovers import Before, calls_of_backward
-from syncverify.playing.program.local_parts import local_part
 from syncverify.playing.program.model import LocalModel, build_model
-from syncverify.playing.program.optimizer import update
-from syncverify.playing.program.own_parameters import OwnParameters
-from syncverify.playing.program.replaced_gradients import ReplacedGradients
+from syncverify.playing.program.own_parameters import (
+    OwnParameters,
+    UpdatesInBackward,
+    local_part,
+)
 from syncverify.playing.program.subject_error import calling
 from syncverify.playing.program.training_program import (
     Action,
@@ -56,7 +62,6 @@ from syncverify.playing.program.training_program import (
     training_program,
 )
 from syncverify.playing.program.two_synchronizers import TwoSynchronizers
-from syncverify.playing.program.updates_in_backward import UpdatesInBackward
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.feature_table import MANY, PLAIN
 from syncverify.scenario.other_meshes import meshes_of

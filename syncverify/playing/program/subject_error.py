@@ -8,20 +8,14 @@ from dataclasses import replace
 
 import torch.distributed as dist
 
-from syncverify.errors import InternalError, RunEndedError, SyncverifyError
+from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import Moment, Phase
 
 
 class SubjectRaisedError(Exception):
-    """The subject raised on a legal scenario.
-
-    Attributes:
-        moment: Moment of the call that raised.
-        original: Exception of the subject.
-        in_tensor_hook: Whether a tensor hook of a parameter raised it.
-    """
+    """The subject raised on a legal scenario."""
 
     def __init__(
         self, moment: Moment, original: BaseException, *, in_tensor_hook: bool = False
@@ -62,23 +56,13 @@ def calling(
         raise SubjectRaisedError(called, error, in_tensor_hook=in_hook) from error
 
 
-def raised_by_subject(error: SubjectRaisedError | RunEndedError) -> SubjectRaisedError:
-    """Return the error of the subject where nothing ends a run but its ranks.
-
-    Raises:
-        InternalError: The harness itself ended the run.
-    """
+def raised_by_subject(error: BaseException) -> SubjectRaisedError | None:
+    """Return the error of the subject that ended a rank: `error`, or the cause of a run's end."""
     raised = error.__cause__ if isinstance(error, RunEndedError) else error
-    if not isinstance(raised, SubjectRaisedError):
-        raise InternalError("the run was ended by no rank") from error
-    return raised
+    return raised if isinstance(raised, SubjectRaisedError) else None
 
 
 def require_process_group() -> None:
-    """Refuse a subject that destroyed the default process group.
-
-    Raises:
-        RuntimeError: The default process group is gone.
-    """
+    """Refuse a subject that destroyed the default process group."""
     if not dist.is_initialized():
         raise RuntimeError("the default process group was destroyed")

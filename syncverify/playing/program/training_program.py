@@ -67,8 +67,6 @@ class Call:
     """Call a method of the synchronizer.
 
     Attributes:
-        method: The method.
-        step: Step of the call.
         otherwise: Method to call where the synchronizer lacks the first one; None calls none.
     """
 
@@ -83,8 +81,6 @@ class Backward:
     """Run forward and backward of a micro-batch.
 
     Attributes:
-        step: Optimizer step.
-        micro_batch: Micro-batch of the step, from 0.
         agreed: Number of micro-batches that the synchronizer expects in the step.
         fails: Whether the training program raises in the middle of the backward.
         even_ranks_alone: Whether odd ranks leave it out.
@@ -104,11 +100,7 @@ class Backward:
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Run the forward of a step's first micro-batch without a graph, and no backward.
-
-    Attributes:
-        step: The step.
-    """
+    """Run the forward of a step's first micro-batch without a graph, and no backward."""
 
     step: int
 
@@ -118,7 +110,6 @@ class Recover:
     """Throw the step of a failed backward away.
 
     Attributes:
-        call: Call that throws the step away.
         if_hidden: Actions instead where the synchronizer kept the error to itself.
     """
 
@@ -128,12 +119,7 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Freeze, train, cast or move parameters, as the event of a step says.
-
-    Attributes:
-        step: Step of the event.
-        kind: What the event does to parameters.
-    """
+    """Freeze, train, cast or move parameters, as the event of a step says."""
 
     step: int
     kind: ChangeKind
@@ -174,13 +160,7 @@ class PlainBackward:
 
 @dataclass(frozen=True, slots=True)
 class Observe:
-    """Read the gradients; see `Observation`.
-
-    Attributes:
-        point: Point of the step.
-        step: Number of the step.
-        micro_batch: Number of the micro-batch; None outside of one.
-    """
+    """Read the gradients; see `Observation`."""
 
     point: ObservationPoint
     step: int
@@ -219,7 +199,6 @@ class Step:
     """The actions of an optimizer step.
 
     Attributes:
-        number: Number of the step, from 0.
         before: Actions before the step, on the default stream.
         within: Actions on the stream of the step.
         after: Actions after the step, on the default stream.
@@ -233,14 +212,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgram:
-    """The actions of a training program.
-
-    Attributes:
-        start: Actions before the first step.
-        steps: The steps.
-        unbind: Call after the last step.
-        after_unbind: Actions on parameters that no synchronizer manages any more.
-    """
+    """The actions of a training program."""
 
     start: tuple[Action, ...]
     steps: tuple[Step, ...]
@@ -258,11 +230,7 @@ def training_program(scenario: Scenario, *, takes_count: bool) -> TrainingProgra
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes the actions of a scenario; see `training_program`.
-
-    Attributes:
-        takes_count: Whether the subject takes the number of micro-batches.
-    """
+    """Writes the actions of a scenario; see `training_program`."""
 
     scenario: Scenario
     takes_count: bool

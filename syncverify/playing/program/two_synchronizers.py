@@ -24,9 +24,6 @@ class TwoSynchronizers:
 
     The first synchronizer takes a single parameter, and there is no second one.
 
-    Attributes:
-        each: The synchronizers.
-
     Raises:
         NotImplementedError: The subject runs the forward, and only one wrapper can.
     """

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -27,10 +27,8 @@ from syncverify.sim.apart.messages import (
     Begun,
     End,
     GoOn,
-    Launched,
-    Moves,
+    Moved,
     RankEnded,
-    Recorded,
     SharedChange,
     TurnOver,
     YourTurn,
@@ -50,15 +48,10 @@ class HeardRank:
     """One rank, as the hub knows it.
 
     Attributes:
-        process: Its process.
         has_begun: Whether its program has started, after imports that take seconds.
         outbox: What other ranks did since its last turn.
         stands: The word by which it gave its turn away; None while it runs.
-        ended: Its last word of all; None while there is none.
         lost: How its process ended without a last word; None if it did not.
-        trace: Its trace, as far as it has told it.
-        last_launch: The last collective that it has told of; None if there is none.
-        num_records: Number of records that it has told of.
     """
 
     rank: int
@@ -92,7 +85,7 @@ class HeardRank:
     def position(self) -> Position:
         """Return where it stands."""
         stands = self.stands
-        awaited = stands.awaited.wait() if stands and stands.awaited else None
+        awaited = stands.awaited if stands else None
         line = stands.line if stands else NoLine.UNKNOWN
         return Position(self.rank, self.has_ended, awaited, line)
 
@@ -102,27 +95,21 @@ class Hub:
 
     Args:
         processes: The processes of the ranks, by rank. Each has got its work.
-        hang_timeout_seconds: Seconds without a sign of life after which a rank hangs.
-        is_failure: Tells whether the run ends with the outcome of a program.
         passes_stalls: Whether hosts go on in waits of streams once no rank can run.
 
     Attributes:
-        ranks: The ranks.
         passed_stall: The reason for which hosts that had gone on without values stopped again.
-        has_passed: Whether hosts have gone on without values.
     """
 
     def __init__(
         self,
         processes: Sequence[Supervised],
         hang_timeout_seconds: float,
-        is_failure: Callable[[Any], bool],
         *,
         passes_stalls: bool = False,
     ) -> None:
         self.ranks = [HeardRank(rank, each) for rank, each in enumerate(processes)]
         self._hang_timeout_seconds = hang_timeout_seconds
-        self._is_failure = is_failure
         self._passes_stalls = passes_stalls
         self.stall: Stall | None = None
         self.passed_stall: Stall | None = None
@@ -140,6 +127,11 @@ class Hub:
             self._take_turns()
         finally:
             self._end()
+
+    def outcomes(self) -> list[Any]:
+        """Return the outcomes of the programs that nothing ended from outside, by rank."""
+        ended = [own.ended.came_to for own in self.ranks if own.ended is not None]
+        return [came_to for came_to in ended if came_to is not None]
 
     def _take_turns(self) -> None:
         last = -1
@@ -159,9 +151,9 @@ class Hub:
 
     def _has_failed(self, own: HeardRank) -> bool:
         ended = own.ended
-        return ended is not None and (
-            ended.mismatch is not None or self._is_failure(ended.came_to)
-        )
+        if ended is None or ended.mismatch is not None:
+            return ended is not None
+        return ended.came_to is not None and ended.came_to.is_failure
 
     def _choose(self, last: int) -> HeardRank | None:
         """Return the next rank that can run, in the order of ranks after the last one."""
@@ -235,12 +227,10 @@ class Hub:
             case TurnOver():
                 own.stands, own.num_records = word, word.num_records
                 self._spread(own, word.updates)
-            case Launched():
-                own.last_launch = word.launches[-1]
-            case Moves():
+            case Moved():
                 own.num_records = word.num_records
-            case Recorded():
-                own.trace = word.trace
+                own.last_launch = word.last_launch or own.last_launch
+                own.trace = own.trace if word.trace is None else word.trace
             case RankEnded():
                 own.ended = word
                 if not self.has_passed:

@@ -7,9 +7,7 @@
 | `End` | the hub | the run is over |
 | `Begun` | a rank | all is imported, and its program starts |
 | `TurnOver` | a rank | it waits, or lets others run |
-| `Recorded` | a rank | its trace has grown by a quarter: a rank that is lost has told most of it |
-| `Launched` | a rank | it has issued collectives |
-| `Moves` | a rank | once a second, if it has recorded anything since |
+| `Moved` | a rank | once a second, if it has recorded anything since; it has issued collectives; its trace has grown by a quarter: a rank that is lost has told most of it |
 | `RankEnded` | a rank | it has returned, raised or been unwound; its last word |
 """
 
@@ -23,7 +21,7 @@ from syncverify.sim.network.collectives import CollectiveCall
 from syncverify.sim.network.rendezvous import Mismatch
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, TraceRecord
-from syncverify.trace.source_lines import CodeLine, NoLine, Origin
+from syncverify.trace.source_lines import CodeLine, NoLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +29,7 @@ class Arrived:
     """A rank has issued its call for a collective.
 
     Attributes:
-        key: Key of the collective.
         seat: Place of the rank in the group.
-        call: The call.
     """
 
     key: CollectiveKey
@@ -46,7 +42,6 @@ class StoreSet:
     """A key of the store that changed.
 
     Attributes:
-        key: The key.
         value: The new value; None where the key was deleted.
     """
 
@@ -55,40 +50,6 @@ class StoreSet:
 
 
 SharedChange = Arrived | StoreSet
-
-
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """The operation that a rank waits in: a `Wait` that another process can read.
-
-    Attributes:
-        operation, resource, line, is_of_stream: As of `Wait`.
-        missing_ranks: Global ranks that have not arrived, as far as the rank knows.
-    """
-
-    operation: str
-    resource: str
-    line: Origin
-    is_of_stream: bool
-    missing_ranks: tuple[int, ...]
-
-    @classmethod
-    def of(cls, wait: Wait) -> Awaited:
-        """Return a wait as it is now."""
-        return cls(
-            wait.operation,
-            wait.resource,
-            wait.line,
-            wait.is_of_stream,
-            wait.missing_ranks(),
-        )
-
-    def wait(self) -> Wait:
-        """Return the wait."""
-        missing = self.missing_ranks
-        return Wait(
-            self.operation, lambda: missing, self.resource, self.line, self.is_of_stream
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +62,11 @@ class TurnOver:
     """A rank gives its turn back, or asks for its first one.
 
     Attributes:
-        can_go_on: Whether it could go on at once.
-        awaited: What it waits for or asks about; None if nothing.
-        line: Line of the program that it has reached.
-        updates: Its changes of the state that ranks share, in order.
         paused_seconds: Length of its sleeps since its last turn.
-        num_records: Number of things that it has recorded.
     """
 
     can_go_on: bool
-    awaited: Awaited | None
+    awaited: Wait | None
     line: CodeLine | NoLine
     updates: tuple[SharedChange, ...]
     paused_seconds: float
@@ -135,24 +91,17 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Moves:
-    """A rank has recorded something since its last such word."""
+class Moved:
+    """A rank has recorded something: told once a second, and where a part is told at once.
+
+    Attributes:
+        last_launch: The last collective that it has issued, as its record in the trace says it.
+        trace: The trace of the rank so far.
+    """
 
     num_records: int
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A rank has issued collectives, as their records in its trace say."""
-
-    launches: tuple[CollectiveLaunch, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """The trace of a rank so far."""
-
-    trace: list[TraceRecord]
+    last_launch: CollectiveLaunch | None = None
+    trace: list[TraceRecord] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +109,8 @@ class RankEnded:
     """A rank has ended.
 
     Attributes:
-        came_to: Outcome of its program, as the player says it; None if the player has none.
-        trace: Its whole trace.
-        mismatch: A disagreement in a collective that it met; None if it met none.
-        stack: Lines that it stood at when it was interrupted, the outermost first.
-        updates: Its changes of the shared state since its last turn.
-        warnings: Its warnings, each once, as Python shows them.
+        came_to: Outcome of its program, as the player says it; `is_failure` ends the run. None
+            if the player has none.
     """
 
     came_to: Any

@@ -14,7 +14,7 @@ import torch
 
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import Launched, Moves, Recorded
+from syncverify.sim.apart.messages import Moved, RankEnded
 from syncverify.sim.apart.remote_turns import RemoteTurns
 from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld
 from syncverify.sim.device.device_modules import virtual_device_modules
@@ -32,7 +32,7 @@ from syncverify.sim.recording.threads import (
     refusing_threads_that_communicate,
 )
 from syncverify.sim.turns.scheduler import enter_rank
-from syncverify.trace.records import CollectiveLaunch, TraceRecord
+from syncverify.trace.records import CollectiveLaunch
 
 # A rank tells its trace when it has grown by this share, so that a lost rank loses no more.
 _NEW_PART: Final = 0.25
@@ -41,26 +41,27 @@ _BEAT_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RankMachine:
-    """The simulated machine of one rank, for the player of its program.
-
-    Attributes:
-        turns: Turns of the rank.
-        recorder: Recorder of the rank.
-    """
+    """The simulated machine of one rank, for the player of its program."""
 
     turns: RemoteTurns
     recorder: RankRecorder
     world: SharedWorld
     store: SharedStore
 
+    def ended(self, came_to: object, warnings: Iterable[str] = ()) -> RankEnded:
+        """Return the last word of the rank, with the outcome of its program."""
+        return RankEnded(
+            came_to,
+            self.recorder.trace,
+            self.world.mismatch,
+            self.turns.stack,
+            tuple(self.turns.updates),
+            tuple(warnings),
+        )
+
 
 class _TraceReporter:
-    """Tells the trace of a rank before the rank ends.
-
-    Args:
-        wire: Connection to the process that hands out turns.
-        recorder: Recorder of the rank.
-    """
+    """Tells the trace of a rank before the rank ends."""
 
     def __init__(self, wire: Wire, recorder: RankRecorder) -> None:
         self._wire = wire
@@ -68,26 +69,26 @@ class _TraceReporter:
         self._next_told = 1.0
         self._num_seen = 0
 
-    def num_events(self) -> int:
-        """Return the length of the trace, without accesses."""
-        return len(self._recorder.trace)
-
     def num_records(self) -> int:
         """Return the number of records so far, accesses included."""
         return self._recorder.num_recorded
 
     def tell_what_is_new(self) -> None:
-        """Tell the collectives that are new, and the trace so far if much of it is new."""
-        new, self._num_seen = self._recorder.trace[self._num_seen :], self.num_events()
-        if launches := tuple(_launches(new)):
-            self._wire.send(Launched(launches))
-        if self.num_records() >= self._next_told:
-            self._next_told = (1 + _NEW_PART) * self.num_records() + 1
-            self.tell()
+        """Tell the last collective that is new, and the trace so far if much of it is new."""
+        trace = self._recorder.trace
+        new, self._num_seen = trace[self._num_seen :], len(trace)
+        launches = [each for each in new if isinstance(each, CollectiveLaunch)]
+        num_records = self.num_records()
+        if num_records >= self._next_told:
+            self._next_told = (1 + _NEW_PART) * num_records + 1
+            self.tell(*launches[-1:])
+        elif launches:
+            self._wire.send(Moved(num_records, launches[-1]))
 
-    def tell(self) -> None:
+    def tell(self, last_launch: CollectiveLaunch | None = None) -> None:
         """Tell the trace so far."""
-        self._wire.send(Recorded(self._recorder.recorded_so_far()))
+        trace = self._recorder.recorded_so_far()
+        self._wire.send(Moved(self.num_records(), last_launch, trace))
 
     @contextmanager
     def beating(self) -> Iterator[None]:
@@ -109,11 +110,7 @@ class _TraceReporter:
         while not end.wait(_BEAT_SECONDS):
             if self.num_records() != before:
                 before = self.num_records()
-                self._wire.send(Moves(before))
-
-
-def _launches(records: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:
-    return (each for each in records if isinstance(each, CollectiveLaunch))
+                self._wire.send(Moved(before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +118,6 @@ class RankPlace:
     """The place of a rank in a simulated machine.
 
     Attributes:
-        is_for_nccl: Whether groups are those of NCCL.
         device: Number of the GPU that the program hears of; None for the CPU.
         num_devices: Number of GPUs that the program may name; None for any number.
     """
@@ -162,15 +158,7 @@ def _leave() -> None:
 
 @contextmanager
 def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
-    """Make this thread a rank of a simulated machine, for the length of a block.
-
-    Args:
-        wire: Connection to the process that hands out turns.
-        place: Place of the rank.
-
-    Yields:
-        The machine of the rank.
-    """
+    """Make this thread a rank of a simulated machine, for the length of a block."""
     recorders = place.recorders()
     own = recorders[place.rank]
     telling = _TraceReporter(wire, own)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from types import FrameType
 
 from syncverify.errors import RunEndedError
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import Awaited, End, GoOn, SharedChange, TurnOver
+from syncverify.sim.apart.messages import End, GoOn, SharedChange, TurnOver
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.turns.refusals import refuse_thread
 from syncverify.sim.turns.scheduler import own_rank
@@ -28,15 +30,11 @@ class RemoteTurns:
     """The turns of one rank.
 
     Args:
-        wire: Connection to the process that hands out turns.
-        take: Makes the changes that other ranks have made.
-        num_records: Returns the number of records of the rank.
         on_step: Called at each operation, each access to shared state, and each end of a turn.
         on_pass: Called before hosts go on without values.
 
     Attributes:
         updates: Changes of the shared state since this rank last gave its turn away.
-        has_ended: Whether the run has ended.
         stack: Lines at which this rank was interrupted, the outermost first.
     """
 
@@ -59,11 +57,7 @@ class RemoteTurns:
         self.stack: tuple[CodeLine, ...] = ()
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
-        """Give the turn away until `ready()`.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Give the turn away until `ready()`."""
         self._begin()
 
         def may_go_on() -> bool:
@@ -75,19 +69,11 @@ class RemoteTurns:
     def offer_turn(
         self, ready: Callable[[], bool] | None = None, wait: Wait | None = None
     ) -> None:
-        """Keep the turn: there is one schedule. Before the first turn, wait for it.
-
-        Raises:
-            RunEndedError: The run has ended.
-        """
+        """Keep the turn: there is one schedule. Before the first turn, wait for it."""
         self._begin()
 
     def yield_turn(self, wait: Wait | None = None) -> None:
-        """Let other ranks run.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Let other ranks run."""
         self._begin()
         self._give_turn(None, wait)
 
@@ -96,9 +82,6 @@ class RemoteTurns:
 
         Returns:
             Whether it is: there is one schedule, and it delays no news.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
         """
         self.require_values()
         self.yield_turn(wait)
@@ -113,11 +96,7 @@ class RemoteTurns:
         self._on_step()
 
     def count_step(self) -> None:
-        """Count an operation.
-
-        Raises:
-            RunEndedError: The run has ended.
-        """
+        """Count an operation."""
         self._begin()
         self._on_step()
 
@@ -126,20 +105,12 @@ class RemoteTurns:
         self._paused_seconds += seconds
 
     def require_values(self) -> None:
-        """Let a host read values of a device; where none is known, it stands still.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Let a host read values of a device; where none is known, it stands still."""
         if self._has_passed:
             self._give_turn(lambda: False, UNKNOWN_VALUES)
 
     def interrupt(self, _signal: int, frame: FrameType | None) -> None:
-        """Note where the rank stands, and end it; a handler of signals.
-
-        Raises:
-            RunEndedError: Always.
-        """
+        """Note where the rank stands, and end it; a handler of signals."""
         self.note_stack(frame)
         raise RunEndedError
 
@@ -176,7 +147,7 @@ class RemoteTurns:
         paused, self._paused_seconds = self._paused_seconds, 0.0
         return TurnOver(
             can_go_on=ready is None or ready(),
-            awaited=None if wait is None else Awaited.of(wait),
+            awaited=None if wait is None else _as_now(wait),
             line=_innermost(),
             updates=updates,
             paused_seconds=paused,
@@ -193,6 +164,11 @@ class RemoteTurns:
             self._has_passed = True
         else:
             self._take(word.updates)
+
+
+def _as_now(wait: Wait) -> Wait:
+    """Return a wait that another process can read."""
+    return replace(wait, missing_ranks=partial(tuple, wait.missing_ranks()))
 
 
 def _innermost() -> CodeLine | NoLine:

@@ -36,11 +36,7 @@ class _OwnRendezvous(Rendezvous):
 
 @dataclass(slots=True)
 class SharedWorld(SimulatedWorld):
-    """The collectives of all ranks.
-
-    Attributes:
-        note: Tells other ranks of an update.
-    """
+    """The collectives of all ranks."""
 
     note: TellChange = field(kw_only=True)
 
@@ -59,12 +55,7 @@ class SharedWorld(SimulatedWorld):
 
 
 class SharedStore(SimulatedStore):
-    """The store of all ranks.
-
-    Args:
-        turns: Hands out turns.
-        note: Tells other ranks of an update.
-    """
+    """The store of all ranks."""
 
     def __init__(self, turns: TurnTaking, note: TellChange) -> None:
         super().__init__(turns)

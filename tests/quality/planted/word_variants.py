@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from syncverify.playing.program.graphs.shared_storage import INTO_ONE_STORAGE
+from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import PLAIN

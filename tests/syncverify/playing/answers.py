@@ -1,7 +1,6 @@
 """What ranks answer in tests that play the part of their processes."""
 
-from syncverify.playing.messages import JobOutcome, Status
-from syncverify.playing.packed_outcomes import pack_result
+from syncverify.playing.messages import JobOutcome, Status, pack
 from syncverify.trace.records import CollectiveLaunch, Moment
 from syncverify.trace.run import Fault, RankRun
 from syncverify.trace.source_lines import CodeLine, SourceLine
@@ -13,5 +12,5 @@ LAUNCH = CollectiveLaunch(
     source=LINE,
 )  # fmt: skip
 WAITS = Status(0, (CodeLine(LINE, "work.wait()"),), in_torch=True, launches=(LAUNCH,))
-ENDED = JobOutcome(pack_result(RankRun()))
-RAISED = JobOutcome(pack_result(RankRun()), Fault("raised", (1,), "rank 1 raised"))
+ENDED = JobOutcome(pack(RankRun()))
+RAISED = JobOutcome(pack(RankRun()), Fault("raised", (1,), "rank 1 raised"))

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from syncverify.errors import InternalError
-from syncverify.playing.messages import JobOutcome
-from syncverify.playing.packed_outcomes import (
-    pack_outcome,
-    pack_result,
+from syncverify.playing.messages import (
+    JobOutcome,
+    pack,
     unpack_outcome,
     unpack_result,
 )
@@ -44,8 +43,8 @@ class RunsCode:
 def test_outcome_of_a_run_is_read_as_it_was() -> None:
     result = SimBackend().run(SHARDED, resolve("synchronizer")).ranks[1]
     fault = Fault("raised", (1,), "rank 1 raised", ("a line",), identity="ValueError")
-    sent = JobOutcome(pack_result(result), fault, is_aftershock=True)
-    read = unpack_outcome(pack_outcome(sent))
+    sent = JobOutcome(pack(result), fault, is_aftershock=True)
+    read = unpack_outcome(pack(sent))
     assert (read.fault, read.is_aftershock) == (fault, True)
     found = unpack_result(read.result)
     assert found.trace == result.trace
@@ -61,8 +60,8 @@ def test_outcome_with_code_is_refused_and_the_code_does_not_run(
     tmp_path: Path, *, nested: bool
 ) -> None:
     foreign = RunsCode(tmp_path / "touched")
-    packed = pack_result(foreign)  # type: ignore[arg-type]  # as an attacker does
-    message = pack_outcome(JobOutcome(packed)) if nested else packed
+    packed = pack(foreign)  # type: ignore[arg-type]  # as an attacker does
+    message = pack(JobOutcome(packed)) if nested else packed
     with pytest.raises(
         InternalError, match=r"^expected an outcome in torchrun's store"
     ):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from syncverify.errors import InternalError
-from syncverify.playing import pool
-from syncverify.playing.pool import WorkerPool, await_ready
+from syncverify.playing import workers
+from syncverify.playing.workers import WorkerPool, await_ready
 from syncverify.processes.forked_process import start
 from syncverify.processes.supervised import Supervised
 
@@ -29,7 +29,7 @@ def test_interrupt_does_not_reach_a_worker_that_is_not_ready_yet() -> None:
 
 def there() -> Supervised:
     """Start a worker, and wait until its template has forked it."""
-    worker = start(pool._WORKER)
+    worker = start(workers._WORKER)
     while worker.process.leader is None:
         os.sched_yield()
     return worker
@@ -50,8 +50,8 @@ def await_start(worker: Any) -> None:
 
 def take_two(monkeypatch: pytest.MonkeyPatch, *plan: str) -> list[Any]:
     left = iter(plan)
-    monkeypatch.setattr(pool, "start", lambda _module, template: Starting(left))
-    monkeypatch.setattr(pool, "await_ready", await_start)
+    monkeypatch.setattr(workers, "start", lambda *_, **__: Starting(left))
+    monkeypatch.setattr(workers, "await_ready", await_start)
     return [*WorkerPool().take(2)]
 
 

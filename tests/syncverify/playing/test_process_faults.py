@@ -17,9 +17,8 @@ from syncverify.errors import (
     UsageError,
 )
 from syncverify.playing.gloo import GlooBackend
-from syncverify.playing.messages import JobOutcome, JobStarted, OfJob, Status
-from syncverify.playing.packed_outcomes import pack_result
-from syncverify.playing.worker_gathering import WorkerGathering
+from syncverify.playing.messages import JobOutcome, JobStarted, OfJob, Status, pack
+from syncverify.playing.workers import WorkerGathering
 from syncverify.processes.process_state import Work
 from syncverify.processes.supervised import HungUp
 from syncverify.processes.wire import Wire
@@ -33,7 +32,7 @@ PAIR = one_parameter(2, "w", (5,))
 WINDOW_SECONDS = 0.01
 JOB = 2
 NO_CONNECTION = JobOutcome(
-    pack_result(RankRun()), is_aftershock=True, harness_error="in gloo\nno full mesh\n"
+    pack(RankRun()), is_aftershock=True, harness_error="in gloo\nno full mesh\n"
 )
 BLOCK = CodeLine(LINE._replace(number=8), "")
 
@@ -176,7 +175,7 @@ class RaisesLate(Part):
         used = super()._use()
         if used > 2 * self.seconds_per_window:
             fault = Fault("raised", (0,), "rank 0 raised")
-            late = JobOutcome(pack_result(RankRun()), fault)
+            late = JobOutcome(pack(RankRun()), fault)
             self.worker.send(OfJob(JOB, late))
         return used
 

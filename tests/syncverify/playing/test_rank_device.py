@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.playing.rank_device import own_device
+from syncverify.playing.roll_call import own_device
 
 
 @pytest.fixture

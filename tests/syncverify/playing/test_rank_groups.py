@@ -19,9 +19,8 @@ from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed import distributed_c10d as c10d
 
 from syncverify.playing import rank_player, torchrun
-from syncverify.playing.messages import JobOutcome
-from syncverify.playing.packed_outcomes import pack_outcome, pack_result
-from syncverify.playing.process_rank import Membership, RankPart, play_rank
+from syncverify.playing.messages import JobOutcome, pack
+from syncverify.playing.process_rank import RankPart, play_rank
 from syncverify.playing.rank_groups import KeptTransports
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.sim.device.torch_internals import forget_backend
@@ -102,20 +101,19 @@ def stand_in() -> Iterator[StandIn]:
     forget_backend("standin")
 
 
-def part_of(membership: Membership, subject: Any) -> RankPart:
+def part_of(number: int, transport: str, store: dist.Store, subject: Any) -> RankPart:
+    place = (number, transport, store, 0, timedelta(seconds=5))
     cpu = torch.device("cpu")
-    return RankPart(membership, ALONE, resolve(subject), cpu, Recorder())
+    return RankPart(*place, ALONE, resolve(subject), cpu, Recorder())
 
 
 def played(subject: Any, stand_in: StandIn) -> list[Any]:
-    membership = Membership(1, "standin", dist.HashStore(), 0, timedelta(seconds=5))
-
     def tell(outcome: JobOutcome) -> None:
         assert dist.is_initialized()
         assert outcome.harness_error is None, outcome.harness_error
         stand_in.calls.append(outcome.fault and outcome.fault.identity)
 
-    play_rank(part_of(membership, subject), tell)
+    play_rank(part_of(1, "standin", dist.HashStore(), subject), tell)
     assert not dist.is_initialized()
     return stand_in.calls
 
@@ -213,9 +211,8 @@ class MakesGroupsAndRaises(MakesGroups):
 
 
 def play_on_gloo(subject: Any, number: int, kept: KeptTransports) -> None:
-    membership = Membership(number, "gloo", STORE, 0, timedelta(seconds=5))
     outcomes: list[JobOutcome] = []
-    play_rank(part_of(membership, subject), outcomes.append, kept)
+    play_rank(part_of(number, "gloo", STORE, subject), outcomes.append, kept)
     assert outcomes[0].harness_error is None, outcomes[0].harness_error
 
 
@@ -319,7 +316,7 @@ def with_peer(
 
 
 def answer(store: dist.Store, result: RankRun, fault: Fault | None = None) -> None:
-    store.set("outcome/1/1", pack_outcome(JobOutcome(pack_result(result), fault)))
+    store.set("outcome/1/1", pack(JobOutcome(pack(result), fault)))
     if fault is not None:
         store.set("fault/1", "")
 
@@ -330,9 +327,9 @@ def test_a_collective_without_a_peer_ends_an_epoch(
     leader, store = with_peer
     answer(store, RankRun(trace=[LAUNCH]))
     assert leader.run(PAIR, resolve(Idle)).fault is None
-    store.set("outcome/2/1", pack_outcome(ENDED))
+    store.set("outcome/2/1", pack(ENDED))
     leader.run(PAIR, resolve(Idle))
-    store.set("outcome/3/1", pack_outcome(ENDED))
+    store.set("outcome/3/1", pack(ENDED))
     leader.run(PAIR, resolve(Idle))
     epochs = [json.loads(store.get(f"job/{n}"))["epoch"] for n in (1, 2, 3)]
     assert epochs == [0, 1, 1]

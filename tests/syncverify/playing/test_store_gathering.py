@@ -6,10 +6,8 @@ import pytest
 import torch.distributed as dist
 
 from syncverify.errors import NoVerdictError
-from syncverify.playing.messages import JobOutcome, SignOfLife, Status
-from syncverify.playing.packed_outcomes import pack_outcome, pack_result, pack_sign
-from syncverify.playing.signs_of_life import Helpers, RemoteRank
-from syncverify.playing.store_gathering import StoreGathering
+from syncverify.playing.messages import JobOutcome, SignOfLife, Status, pack
+from syncverify.playing.torchrun_ranks import Helpers, RemoteRank, StoreGathering
 from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.trace.run import Fault, RankRun
 from syncverify.trace.source_lines import CodeLine, SourceLine
@@ -18,7 +16,7 @@ from tests.syncverify.playing.answers import ENDED, RAISED, WAITS
 WINDOW_SECONDS = 0.01
 FOREVER = float("inf")
 AFTERSHOCK = JobOutcome(
-    pack_result(RankRun()), Fault("raised", (0,), "rank 0 raised"), is_aftershock=True
+    pack(RankRun()), Fault("raised", (0,), "rank 0 raised"), is_aftershock=True
 )
 LOOPS = Status(
     0,
@@ -45,11 +43,9 @@ class Job:
     ) -> None:
         rank = len(self.ranks)
         if outcome is not None:
-            self.store.set(f"outcome/1/{rank}", pack_outcome(outcome))
+            self.store.set(f"outcome/1/{rank}", pack(outcome))
         if status is not None:
-            self.store.set(
-                f"sign/{rank}", pack_sign(SignOfLife(1, 1, status, 0.0, Work()))
-            )
+            self.store.set(f"sign/{rank}", pack(SignOfLife(1, 1, status, 0.0, Work())))
         if end is not None:
             self.store.set(f"end/{rank}", str(end))
         machine = f"machine {rank}"
@@ -59,7 +55,7 @@ class Job:
         gathering = StoreGathering(self.ranks, WINDOW_SECONDS, store=self.store, job=1)
         gathering.aftershock_seconds = WINDOW_SECONDS  # type: ignore[misc]  # for a test
         gathering.gather()
-        return gathering.fault("play TOKEN")
+        return gathering.fault_or_loss("play TOKEN")
 
 
 @pytest.fixture
@@ -112,7 +108,7 @@ def test_a_rank_that_lives_and_does_not_move_is_at_fault_and_not_its_peer(
 def test_the_signs_of_a_rank_tell_the_work_of_its_descendants(job: Job) -> None:
     helpers = Work(9.0, is_ready=True)
     sign = SignOfLife(1, 1, WAITS, 0.0, helpers)
-    job.store.set("sign/0", pack_sign(sign))
+    job.store.set("sign/0", pack(sign))
     rank = RemoteRank(job.store, 0, "machine 0", FOREVER)
     assert rank.work_of_descendants() == Work()
     rank.look()

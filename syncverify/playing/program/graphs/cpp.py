@@ -81,14 +81,7 @@ def load_operators() -> None:
 
 
 def _acquired(lock: FileLock) -> AbstractContextManager[object]:
-    """Acquire a lock, and tell the owner now and then that this process waits for another.
-
-    Returns:
-        A context that releases the lock.
-
-    Raises:
-        Timeout: The other process takes too long.
-    """
+    """Acquire a lock, and tell the owner now and then that this process waits for another."""
     for _ in range(_NUM_WAITS):
         tell_owner(Waits)
         with suppress(Timeout):

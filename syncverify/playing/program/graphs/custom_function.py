@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import torch
 from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
-from syncverify.playing.program.graphs.products import dot
+from syncverify.playing.program.graphs.losses import dot
 
 
 def call(function: type[torch.autograd.Function], *arguments: object) -> Any:
     """Apply a custom function; torch's `apply` has no type annotations."""
     return function.apply(*arguments)
+
+
+class _RunsInBackward(torch.autograd.Function):
+    @override
+    @staticmethod
+    def forward(
+        ctx: Any, value: torch.Tensor, run: Callable[[], object]
+    ) -> torch.Tensor:
+        ctx.run = run
+        return value.clone()
+
+    @override
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        with torch.enable_grad():
+            ctx.run()
+        return gradients[0], None
+
+
+def running_in_backward(value: torch.Tensor, run: Callable[[], object]) -> torch.Tensor:
+    """Return a copy of a tensor; its backward calls a function, with gradients enabled."""
+    copy: torch.Tensor = call(_RunsInBackward, value, run)
+    return copy
 
 
 class _Saves(torch.autograd.Function):
@@ -156,20 +180,7 @@ def differentiable_once(local: torch.Tensor, constant: torch.Tensor) -> torch.Te
 
 def undefined_gradient(local: torch.Tensor) -> torch.Tensor:
     """Return a scalar that depends on a tensor by a gradient that is undefined."""
-    result: torch.Tensor = _ReturnsNone.apply(local)  # type: ignore[no-untyped-call]
-    return result.to(torch.float32).sum()
-
-
-class _ReturnsNone(torch.autograd.Function):
-    @override
-    @staticmethod
-    def forward(ctx: Any, local: torch.Tensor) -> Any:
-        return local * 1
-
-    @override
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return None
+    return _sum(call(_NoGradient, local))
 
 
 def none_gradient(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
@@ -180,3 +191,63 @@ def none_gradient(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
 def _sum(values: Any) -> torch.Tensor:
     total: torch.Tensor = values.to(torch.float32).sum()
     return total
+
+
+INTO_ONE_STORAGE: Final = "saves_for_backward/into_one_storage"
+
+
+class OneStorage:
+    """Hands out parts of one tensor, one part for each product that was made.
+
+    A part is handed out once. A second backward over the same graph gets parts of another
+    tensor, because autograd keeps those of the first one as gradients.
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._given = set[int]()
+        self._whole: torch.Tensor | None = None
+
+    def dot(self, local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+        """Return a scalar in float32; its gradient by `local` is the constant, in a part."""
+        self._ends.append(self._num_elements + constant.numel())
+        return call(_Product, local, constant, self, len(self._ends) - 1)  # type: ignore[no-any-return]
+
+    def write(self, place: int, gradient: torch.Tensor) -> torch.Tensor:
+        """Write a gradient into the part of a product; return the part."""
+        if self._whole is None or place in self._given:
+            self._whole = gradient.new_empty(self._num_elements)
+            self._given.clear()
+        self._given.add(place)
+        end = self._ends[place]
+        part = self._whole[end - gradient.numel() : end].view(gradient.shape)
+        return part.copy_(gradient)
+
+    @property
+    def _num_elements(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+
+class _Product(torch.autograd.Function):
+    @override
+    @staticmethod
+    def forward(
+        ctx: Any,
+        local: torch.Tensor,
+        constant: torch.Tensor,
+        one: OneStorage,
+        place: int,
+    ) -> torch.Tensor:
+        ctx.constant, ctx.one, ctx.place = constant, one, place
+        return (local * constant).to(torch.float32).sum()
+
+    @override
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        scaled = (gradients[0] * ctx.constant).to(ctx.constant.dtype)
+        return ctx.one.write(ctx.place, scaled), None, None, None
+
+
+def into_one_storage(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Use a storage of its own: `OneStorage` has the parts of several parameters."""
+    return OneStorage().dot(local, constant)

@@ -1,4 +1,4 @@
-"""Operators with a backward that raises, each in another place of the engine.
+"""Backwards that raise: operators, each in another place of the engine, and planned ones.
 
 An operator takes a term of a loss and returns a term of the same value. Its backward raises.
 Terms that were made after it have their gradients by then, which stay in `.grad`; terms that
@@ -8,51 +8,17 @@ were made before never get them. The next backward is a good one, and must be ri
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final, NoReturn
 
 import torch
-from typing_extensions import override
 
-from syncverify.playing.program.graphs.custom_function import call
+from syncverify.errors import SyncverifyError
+from syncverify.playing.program.graphs.custom_function import running_in_backward
 from syncverify.playing.program.graphs.losses import Losses
-
-_MESSAGE: Final = "planned: this backward raises"
 
 
 class FailingOperatorError(Exception):
     """Raised by an operator of this module, and by no subject."""
-
-    def __init__(self) -> None:
-        super().__init__(_MESSAGE)
-
-
-class _RaisesInBackward(torch.autograd.Function):
-    @override
-    @staticmethod
-    def forward(_: Any, term: torch.Tensor) -> torch.Tensor:
-        return term.clone()
-
-    @override
-    @staticmethod
-    def backward(_: Any, *gradients: Any) -> Any:
-        raise FailingOperatorError
-
-
-class _BackwardInside(torch.autograd.Function):
-    """Runs a nested backward that raises, inside of this backward."""
-
-    @override
-    @staticmethod
-    def forward(_: Any, term: torch.Tensor) -> torch.Tensor:
-        return term.clone()
-
-    @override
-    @staticmethod
-    def backward(_: Any, *gradients: Any) -> Any:
-        with torch.enable_grad():
-            leaf = torch.ones((), requires_grad=True)
-            in_function(leaf).backward()
-        return gradients
 
 
 def failing_first(
@@ -78,8 +44,7 @@ def failing_first(
 
 def in_function(term: torch.Tensor) -> torch.Tensor:
     """Raise in the backward of a custom function."""
-    result: torch.Tensor = call(_RaisesInBackward, term)
-    return result
+    return running_in_backward(term, _raise)
 
 
 def in_tensor_hook(term: torch.Tensor) -> torch.Tensor:
@@ -99,8 +64,11 @@ def in_node_hook(term: torch.Tensor) -> torch.Tensor:
 
 def in_reentrant_backward(term: torch.Tensor) -> torch.Tensor:
     """Raise in a backward that runs inside of another one."""
-    result: torch.Tensor = call(_BackwardInside, term)
-    return result
+
+    def fail() -> None:
+        in_function(torch.ones((), requires_grad=True)).backward()
+
+    return running_in_backward(term, fail)
 
 
 def in_place(term: torch.Tensor) -> torch.Tensor:
@@ -144,4 +112,30 @@ def is_from_failing_operator(error: BaseException) -> bool:
 
 
 def _raise(*_: object) -> None:
-    raise FailingOperatorError
+    raise FailingOperatorError("planned: this backward raises")
+
+
+class InjectedError(SyncverifyError):
+    """The event `raise_in_backward` makes this backward fail.
+
+    A `SyncverifyError`, so that the rank program tells it from an exception of the subject.
+    """
+
+
+def failing_term(device: torch.device) -> torch.Tensor:
+    """Return a term of a loss, with value 0, that raises `InjectedError` in backward.
+
+    The engine runs the backward of the latest forward operator first. When the error comes,
+    terms that were computed after this term have their gradients; terms that were computed
+    before never get them.
+    """
+    return running_in_backward(idle_term(device), _fail)
+
+
+def idle_term(device: torch.device) -> torch.Tensor:
+    """Return a term of a loss, with value 0, that needs a gradient and uses no parameter."""
+    return torch.zeros((), device=device, requires_grad=True)
+
+
+def _fail() -> NoReturn:
+    raise InjectedError("the scenario wants this backward to fail")

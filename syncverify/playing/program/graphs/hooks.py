@@ -11,9 +11,8 @@ import torch
 from torch import nn
 from torch.autograd.graph import register_multi_grad_hook
 
-from syncverify.playing.program.graphs.losses import Losses
-from syncverify.playing.program.graphs.products import dot
-from syncverify.playing.program.local_parts import local_part
+from syncverify.playing.program.graphs.losses import Losses, dot
+from syncverify.playing.program.own_parameters import local_part
 
 _SCALE = 2.0**16
 

@@ -1,4 +1,9 @@
-"""The losses of a micro-batch: terms that a function of `BACKWARDS` differentiates."""
+"""The losses of a micro-batch: terms that a function of `BACKWARDS` differentiates.
+
+A term is a product with a constant. All constants are integers, and no part is larger than the
+whole. A dtype that holds the constant exactly therefore holds each part, and their sum in any
+order.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,25 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+
+def dot(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
+    """Return a scalar in float32; its gradient by `local` is exactly the constant."""
+    return (local * constant).to(torch.float32).sum()
+
+
+def halves(constant: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Split integers into two of the same sign that differ by at most 1."""
+    smaller = (constant / 2).trunc()
+    return smaller, constant - smaller
+
+
+def parts(constant: torch.Tensor, count: int) -> list[torch.Tensor]:
+    """Split integers into `count` integers of the same sign."""
+    each = (constant / count).trunc()
+    return [each] * (count - 1) + [constant - (count - 1) * each]
+
 
 # Called on another thread of a rank.
 AsThread = Callable[[], AbstractContextManager[None]]
@@ -34,8 +58,6 @@ class Losses:
     Attributes:
         terms: Scalars in float32, by name of the parameter that each depends on; by another
             name where it depends on none, or on all. Terms of frozen parameters are left out.
-        parameters: Parameters of the terms that have a parameter's name, by name.
-        as_rank: Returns a context in which another thread belongs to this rank.
         mark_ready: Tells the synchronizer that gradients of parameters were added to `.grad`
             by hand.
     """
@@ -59,3 +81,23 @@ class Losses:
 def total(terms: Iterable[torch.Tensor]) -> torch.Tensor:
     """Sum terms by additions: the backward of an addition queues no operator."""
     return functools.reduce(torch.add, terms)
+
+
+def with_input_gradient(
+    losses: Losses,
+) -> tuple[list[GradientEdge], list[torch.Tensor]]:
+    """Compute the gradient of the input alone, as the first half of a split backward.
+
+    Returns:
+        The edges at which the second half starts, and the gradients that enter them.
+    """
+    terms = [*losses.terms.values()]
+    activation = torch.ones((), device=terms[0].device, requires_grad=True)
+    outputs = [term * activation for term in terms]
+    edges = [get_gradient_edge(term) for term in terms]
+    torch.autograd.grad(outputs, activation, _ones(outputs), retain_graph=True)
+    return edges, _ones(outputs)
+
+
+def _ones(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [torch.ones_like(output) for output in outputs]

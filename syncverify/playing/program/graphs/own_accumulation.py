@@ -21,9 +21,8 @@ import torch
 from typing_extensions import override
 
 from syncverify.playing.program.graphs.custom_function import call
-from syncverify.playing.program.graphs.losses import Losses
-from syncverify.playing.program.graphs.roots import with_input_gradient
-from syncverify.playing.program.local_parts import local_part
+from syncverify.playing.program.graphs.losses import Losses, with_input_gradient
+from syncverify.playing.program.own_parameters import local_part
 
 # Each element of what `fused_main_grad` returns.
 STALE: Final = 7.0

@@ -14,7 +14,7 @@ from torch import nn
 from syncverify.errors import LayerError
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
 from syncverify.playing.program.modules import named
-from syncverify.playing.program.modules.model import Model, initial_value
+from syncverify.playing.program.modules.model import MODELS, Model, initial_value
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import OWN_LAYERS
 from syncverify.scenario.scenario import Scenario
@@ -37,7 +37,7 @@ def provide_layers(capabilities: Capabilities) -> None:
             continue
         found = imported(path, "layer")
         _forget(word)
-        named.MODELS[word] = found if isinstance(found, Model) else _model_of(found)
+        MODELS[word] = found if isinstance(found, Model) else _model_of(found)
         named.PATHS[word] = path
         OWN_LAYERS[word] = f"of your own, {path}"
         try:
@@ -85,14 +85,7 @@ def _model_of(factory: Any) -> Model:
 
 
 def _checked_gradients(word: str) -> dict[str, torch.Tensor]:
-    """Train a layer twice on one batch.
-
-    Returns:
-        The gradients, by parameter.
-
-    Raises:
-        LayerError: Scenarios cannot train the layer.
-    """
+    """Train a layer twice on one batch."""
     with named.naming_layer(word):
         complaint = _complaint(word)
         if complaint:
@@ -108,7 +101,7 @@ def _checked_gradients(word: str) -> dict[str, torch.Tensor]:
 def _complaint(word: str) -> str:
     """Say which tensor of a layer a scenario cannot hand over, or ""."""
     with torch.device("meta"):
-        module = named.MODELS[word].build(_ALONE, 0)
+        module = MODELS[word].build(_ALONE, 0)
     parameters = dict(module.named_parameters())
     if not parameters:
         return "it has no parameters"
@@ -122,9 +115,6 @@ def _complaint(word: str) -> str:
 
 def _gradients(word: str) -> dict[str, torch.Tensor]:
     """Train a layer alone, on one batch that is always the same.
-
-    Returns:
-        The gradients, by parameter.
 
     Raises:
         LayerError: The layer raises, changes or leaves out a parameter, or has a loss or a

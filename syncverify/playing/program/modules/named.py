@@ -14,22 +14,10 @@ from torch.func import functional_call
 
 from syncverify.errors import LayerError, ScenarioFormatError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
-from syncverify.playing.program.modules.conv import CONV, CONV_CHANNELS_LAST
-from syncverify.playing.program.modules.gpt import GPT
-from syncverify.playing.program.modules.mlp import MLP
-from syncverify.playing.program.modules.model import Model
-from syncverify.playing.program.modules.moe import MOE
+from syncverify.playing.program.modules.model import MODELS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
-# Data of others names models by these words alone, and never by a module to import.
-MODELS: Final[dict[str, Model]] = {
-    "mlp": MLP,
-    "conv": CONV,
-    "conv_channels_last": CONV_CHANNELS_LAST,
-    "moe": MOE,
-    "gpt": GPT,
-}
 # Paths of the layers of a user's own, by word.
 PATHS: Final[dict[str, str]] = {}
 
@@ -121,11 +109,6 @@ def refusal(word: str, reason: str) -> str:
 
 def require_finite(word: str, tensor: torch.Tensor, noun: str) -> None:
     """Refuse a layer of a user's own whose loss or gradient is infinite or no number.
-
-    Args:
-        word: Word of any module.
-        tensor: The loss or the gradient.
-        noun: Name of the tensor in the message.
 
     Raises:
         LayerError: An element of the tensor is not finite.

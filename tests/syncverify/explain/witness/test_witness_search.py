@@ -11,7 +11,7 @@ import torch.distributed as dist
 from syncverify.explain.witness.witness_search import find_witness
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
-from syncverify.playing.program.optimizer import GRADIENT_SCALE
+from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.sim import SimBackend
 from syncverify.report.evidence import order_text
 from syncverify.scenario.contract import Capabilities

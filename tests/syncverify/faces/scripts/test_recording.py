@@ -14,8 +14,7 @@ import pytest
 
 from syncverify import simulate
 from syncverify.errors import UsageError
-from syncverify.faces.scripts.judging import judge
-from syncverify.faces.scripts.recording import Recording, _template_of, record
+from syncverify.faces.scripts.recording import Recording, _template_of, judge, record
 from syncverify.faces.scripts.script import Script
 from syncverify.faces.scripts.trace_files import read_recording, write_recording
 from syncverify.faces.simulation.simulation import Simulation

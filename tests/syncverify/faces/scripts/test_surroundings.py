@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from syncverify.faces.scripts.exit_functions import exit_functions_run
-from syncverify.faces.scripts.judging import judge
-from syncverify.faces.scripts.kept_warnings import show_warnings, warnings_kept
-from syncverify.faces.scripts.recording import record
+from syncverify.faces.scripts.recording import judge, record
 from syncverify.faces.scripts.script import Script
+from syncverify.faces.scripts.surroundings import (
+    exit_functions_run,
+    show_warnings,
+    warnings_kept,
+)
 
 SCRIPT = """
 import warnings

@@ -9,8 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from syncverify.playing.program.graphs import reentrancy
-from syncverify.playing.program.graphs.backwards import BACKWARDS, run_backward
+from syncverify.playing.program.graphs.backwards import (
+    BACKWARDS,
+    deep_reentrant,
+    on_threads,
+    reentrant,
+    run_backward,
+)
 from syncverify.playing.program.graphs.errors import (
     RAISES,
     FailingOperatorError,
@@ -22,7 +27,6 @@ from syncverify.playing.program.graphs.losses import (
     not_told,
     one_thread,
 )
-from syncverify.playing.program.graphs.threads import on_threads
 from syncverify.playing.program.graphs.uses import USES
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN, WORDS
@@ -124,7 +128,7 @@ def test_other_errors_are_not_planned(error: Exception) -> None:
     assert not is_from_failing_operator(error)
 
 
-@pytest.mark.parametrize("backward", [reentrancy.reentrant, reentrancy.deep_reentrant])
+@pytest.mark.parametrize("backward", [reentrant, deep_reentrant])
 def test_all_nodes_are_on_the_device_of_the_loss(
     monkeypatch: pytest.MonkeyPatch, backward: Any
 ) -> None:

@@ -1,4 +1,4 @@
-"""Signs of life of the ranks of a torchrun job, in torchrun's store.
+"""The ranks of a torchrun job, as their signs of life and their outcomes in its store show them.
 
 Note [Signs of life]
     The ranks of a job may be on other machines, where no kernel shows them. So
@@ -15,15 +15,27 @@ import contextlib
 import os
 import threading
 import time
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch.distributed as dist
+from typing_extensions import override
 
-from syncverify.playing.messages import SignOfLife, Status
-from syncverify.playing.packed_outcomes import pack_sign, unpack_sign
-from syncverify.playing.rank_status import status_of
+from syncverify.errors import NoVerdictError
+from syncverify.playing.faults import outcomes_fault, positions
+from syncverify.playing.gathering import Gathering
+from syncverify.playing.messages import (
+    SignOfLife,
+    Status,
+    pack,
+    unpack_data,
+    unpack_outcome,
+)
 from syncverify.processes.process_state import LocalProcess, Work
+from syncverify.processes.silence import SilenceKind
 from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
+from syncverify.trace.run import Fault
 
 _PERIOD_SECONDS = 1.0
 _IDLE_SECONDS = 0.1  # a rank that waits uses less in one period
@@ -39,11 +51,7 @@ class Helpers:
         self._work = Work()
 
     def look(self, used_seconds: float) -> Work:
-        """Return the work of the descendants at the last look.
-
-        Args:
-            used_seconds: Processor time of this process so far.
-        """
+        """Return the work of the descendants at the last look."""
         if used_seconds - self._used_seconds < _IDLE_SECONDS:
             self._work = LocalProcess(os.getpid()).work_of_descendants()
         self._used_seconds = used_seconds
@@ -55,7 +63,6 @@ class Pulse:
 
     Args:
         store: A client of torchrun's store that no other thread uses.
-        rank: Global rank of this process.
     """
 
     def __init__(self, store: dist.Store, rank: int) -> None:
@@ -76,7 +83,7 @@ class Pulse:
         with contextlib.suppress(dist.DistError):
             while True:
                 number += 1
-                sign = pack_sign(self._sign(number))
+                sign = pack(self._sign(number))
                 self._store.set(self._key, sign)  # type: ignore[arg-type]  # bytes too
                 pause.wait(_PERIOD_SECONDS)
 
@@ -84,7 +91,7 @@ class Pulse:
         job, player, recorder = self._playing
         used_seconds = time.process_time()
         helpers = self._helpers.look(used_seconds)
-        status = status_of(player, recorder)
+        status = Status.of(player, recorder)
         return SignOfLife(number, job, status, used_seconds, helpers)
 
 
@@ -92,9 +99,6 @@ class RemoteRank:
     """A rank of the job, as its signs of life show it.
 
     Args:
-        store: Client of torchrun's store.
-        rank: Global rank.
-        machine: Name of the rank's machine.
         patience_seconds: Time without a sign after which the rank is silent.
     """
 
@@ -116,7 +120,7 @@ class RemoteRank:
         """Return the last sign of the rank; None if the rank is silent."""
         key = f"sign/{self._rank}"
         if self._store.check([key]):
-            sign = unpack_sign(self._store.get(key))
+            sign = unpack_data(self._store.get(key), SignOfLife)
             if sign.number != self._last.number:
                 self._last, self._seen = sign, time.monotonic()
         silence_seconds = time.monotonic() - self._seen
@@ -147,3 +151,100 @@ class RemoteRank:
     def work_of_descendants(self) -> Work:
         """Return the work of descendants in the last sign."""
         return self._last.helpers
+
+
+_FIRST_PAUSE_SECONDS = 0.001
+_LAST_PAUSE_SECONDS = 0.02
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(kw_only=True)
+class StoreGathering(Gathering[RemoteRank]):
+    """The outcomes in torchrun's store."""
+
+    aftershock_seconds: ClassVar[float] = 10.0  # on machines of any speed
+
+    store: dist.Store
+    job: int
+
+    def lost(self) -> dict[int, str]:
+        """Return, by rank, how a rank ended early, or why it counts as silent."""
+        silent = {rank: self.processes[rank].why_silent() for rank in self.silent()}
+        return {**self.died, **silent}
+
+    def _positions(self) -> list[str]:
+        """Return one line about each rank: how it was lost, or where it stands."""
+        issued = {rank: status.launches for rank, status in self.statuses.items()}
+        lines = [f"rank {rank}: {how}" for rank, how in sorted(self.lost().items())]
+        ended = [f"rank {rank}: has ended its part" for rank in sorted(self.outcomes)]
+        return [*lines, *positions(issued, ()), *ended]
+
+    def fault_or_loss(self, again: str) -> Fault | None:
+        """Return the reason why not all ranks reached their end.
+
+        Args:
+            again: The command that plays the scenario again.
+
+        Raises:
+            NoVerdictError: A rank was lost, and no fault of a rank explains it.
+        """
+        if self._has_fault():
+            return outcomes_fault(self.outcomes)
+        lost = self.lost()
+        if lost:
+            named = ", ".join(f"rank {rank}" for rank in sorted(lost))
+            place = f"in run {self.job}; to play that one: {again}"
+            lines = [f"lost {named}", *self._positions(), place]
+            raise NoVerdictError("\n  ".join(lines))
+        return self.fault()
+
+    @override
+    def _has_fault(self) -> bool:
+        # A rank that raised because a peer is gone tells nothing about that peer.
+        return any(not each.is_aftershock for each in self._failed())
+
+    @override
+    def _is_over(self, findings: dict[int, SilenceKind]) -> bool:
+        return bool(self.lost()) or super()._is_over(findings)
+
+    @override
+    def _receive(self, patience_seconds: float) -> bool:
+        pause = _FIRST_PAUSE_SECONDS
+        began = looked = time.monotonic()
+        while time.monotonic() - began < patience_seconds:
+            if self._take_outcomes():
+                return True
+            if time.monotonic() - looked > _LOOK_SECONDS:
+                looked = time.monotonic()
+                if self._sees_a_loss():
+                    return False
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_PAUSE_SECONDS)
+        return False
+
+    @override
+    def _ask(self, seconds: float) -> None:
+        self._note_ends()
+        signs = {rank: self.processes[rank].look() for rank in self.pending()}
+        self.statuses = {
+            rank: sign.status
+            for rank, sign in signs.items()
+            if sign is not None and sign.job == self.job
+        }
+
+    def _take_outcomes(self) -> bool:
+        keys = {rank: f"outcome/{self.job}/{rank}" for rank in self.pending()}
+        arrived = [rank for rank, key in keys.items() if self.store.check([key])]
+        for rank in arrived:
+            self.outcomes[rank] = unpack_outcome(self.store.get(keys[rank]))
+        return bool(arrived)
+
+    def _sees_a_loss(self) -> bool:
+        self._note_ends()
+        return bool(self.died) or any(
+            self.processes[rank].look() is None for rank in self.pending()
+        )
+
+    def _note_ends(self) -> None:
+        ends = {rank: self.processes[rank].end() for rank in self.pending()}
+        self.died.update({rank: end for rank, end in ends.items() if end is not None})
