@@ -150,7 +150,7 @@ def _type_of(setting: Setting) -> dict[str, Any]:
         case "choice":
             return {"choices": BACKEND_NAMES}
         case "integer":
-            least = setting.least
+            least = setting.least or 0
             return {"type": functools.partial(_number, least=least), "metavar": "N"}
         case "seconds":
             return {"type": _seconds, "metavar": setting.metavar or "SECONDS"}

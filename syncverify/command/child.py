@@ -15,6 +15,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from syncverify.command.process_exit import leave
 from syncverify.processes.owner_link import Ends, Found, Lost
 from syncverify.processes.silence import SILENCE_SECONDS, Silence
 from syncverify.processes.stack_dump import CrashDump
@@ -163,14 +164,14 @@ class Child(Supervised):
 
 
 def start(
-    play: Callable[[], None],
+    play: Callable[[], int],
     patience: Patience,
     *,
     prepare: Callable[[], None] = lambda: None,
     note: Callable[[Child], None] = lambda _: None,
     is_quiet: bool = False,
-) -> Child | None:
-    """Play in a child.
+) -> Child:
+    """Play in a child, which leaves with the code that `play` returns.
 
     Args:
         play: Plays, in the child.
@@ -178,9 +179,6 @@ def start(
         prepare: Undoes in the child the setup of the owner alone, such as its signal handlers.
         note: Takes the child, in the owner, before a signal can come.
         is_quiet: Whether the child prints nothing.
-
-    Returns:
-        The child, and None in the child itself.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -193,12 +191,14 @@ def start(
             silence = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silence, sys.stdout.fileno())
             os.dup2(silence, sys.stderr.fileno())
-        play()
+        leave(play())
 
-    return fork(
+    child = fork(
         play_there,
         partial(Child, patience=patience, crash=crash),
         blocked=_PASSED_ON,
         prepare=prepare,
         note=note,
     )
+    assert child is not None  # the child itself has left
+    return child

@@ -149,6 +149,12 @@ def tell_end(code: int) -> None:
     tell_owner(lambda: Ends(code))
 
 
+def leave(code: int) -> NoReturn:
+    """End this process in the usual way, with a code that its owner hears."""
+    tell_end(code)
+    sys.exit(code)
+
+
 def complain(name: str, message: str, code: int) -> NoReturn:
     """Print one complaint on stderr, in one line if it is bad usage, and exit."""
     text = plain(message)
@@ -156,5 +162,4 @@ def complain(name: str, message: str, code: int) -> NoReturn:
     # The disk may be full, and the subject may have closed or replaced the stream.
     with contextlib.suppress(AttributeError, OSError, ValueError):
         click.echo(f"{name}: {line}", err=True)
-    tell_end(code)
-    sys.exit(code)
+    leave(code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from syncverify.command.export.script import Reproduction
 from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradient_of
 from syncverify.command.export.subject_text import subject_text
 from syncverify.command.export.trial import Trial, try_script
-from syncverify.command.playing import leave, playing
+from syncverify.command.playing import playing
 from syncverify.errors import UsageError
 from syncverify.judge.properties.accumulation import (
     accumulation_is_local_until_reduced,
@@ -21,12 +20,12 @@ from syncverify.judge.properties.accumulation import (
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
 from syncverify.playing.program.graphs.shared_storage import INTO_ONE_STORAGE
-from syncverify.playing.sim import SimBackend
 from syncverify.report.console import check_folders, say
 from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.settings import ExportOptions
 from syncverify.scenario.step_plan import GROWN
 from syncverify.search.beyond_contract import observing
 from syncverify.subjects.subject import Subject, resolve
@@ -36,20 +35,19 @@ _SHARED_USES: Final = ("added_to_another", INTO_ONE_STORAGE)
 
 
 @playing()
-def execute(
-    token_or_file: str, subject: str, contract: str | None, script: Path
-) -> None:
-    """Write the script of a recorded violation, and exit.
+def execute(options: ExportOptions) -> int:
+    """Write the script of a recorded violation.
 
     Raises:
         UsageError: No script can show the violation; the message says why.
     """
+    subject, script = options.subject, options.script
     check_folders(script)
     if script.exists():
         raise UsageError(f"{str(script)!r} exists already; hint: name another file")
-    reproducer = load(token_or_file)
+    reproducer = load(options.token_or_file)
     refuse_features(reproducer.scenario)
-    resolved = observing(resolve(subject, contract), reproducer.scenario)
+    resolved = observing(resolve(subject, options.contract), reproducer.scenario)
     reproduction = reproduction_of(reproducer, resolved, script.parent)
     trial = write_and_try(reproduction, script)
     if not trial.shows_wrong_gradient:
@@ -62,8 +60,7 @@ def execute(
     say(
         f"\nwrote {script}: `python {script}` shows this with torch alone, and exits with 1"
     )
-    with closing(SimBackend()) as backend:
-        leave(0, backend)
+    return 0
 
 
 def reproduction_of(
