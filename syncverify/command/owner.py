@@ -135,10 +135,9 @@ def _own(
         complain(COMMAND_NAME, f"{words}\n{found}", VIOLATION)
     if not (can_play_again and end.token):
         _leave_without_verdict(words)
-    losses = [end, plays.second()]
-    _leave_unless_confirmed(losses, words)
-    if any(_is_from_anybody(_loss_of(each)) for each in losses):
-        losses.append(plays.third())
+    losses = [end]
+    while len(losses) < _num_losses_that_count(losses):
+        losses.append(plays.again())
         _leave_unless_confirmed(losses, words)
     _tell_violation(losses, replay_line, record)
     return VIOLATION
@@ -149,11 +148,13 @@ def _loss_of(child: Child) -> Lost:
     return child.lost
 
 
-def _is_from_anybody(lost: Lost) -> bool:
-    """Tell whether a loss may come from anybody, and not from the scenario."""
+def _num_losses_that_count(losses: Iterable[Child]) -> int:
+    """Return how many losses in a row come from the scenario, and not from anybody."""
     # A scenario may take all memory or stop its process. A random killer hits two processes in
     # a row, and hardly three.
-    return lost.signal == signal.SIGKILL or lost.is_stopped
+    lost = [_loss_of(each) for each in losses]
+    is_killed = any(each.signal == signal.SIGKILL or each.is_stopped for each in lost)
+    return 3 if is_killed else 2
 
 
 def _leave_unless_confirmed(losses: Sequence[Child], words: str) -> None:

@@ -34,29 +34,6 @@ _LONG, _SHORT = 100, 4
 _LEAST_A_LINE = 50
 
 
-@dataclass(frozen=True, slots=True)
-class _Pace:
-    """The start of the part of a search whose pace is shown."""
-
-    num_before: int  # scenarios before that part
-    began: float  # in seconds of the clock
-
-    def a_minute(self, number: int, now: float) -> float:
-        """Return the number of scenarios a minute."""
-        return 60 * (number - self.num_before) / max(now - self.began, 1e-3)
-
-    def in_words(self, number: int, total: int, now: float) -> str:
-        """Return the pace, and the time left."""
-        rate = self.a_minute(number, now)
-        minutes = round((total - number) / rate)
-        left = (
-            f"{minutes // 60} h {minutes % 60:02} min"
-            if minutes > 59
-            else f"{minutes} min"
-        )
-        return f", {rate:,.0f} a minute, {left} left"
-
-
 @dataclass(slots=True)
 class SearchProgress:
     """Prints the progress of a search while it is entered.
@@ -86,7 +63,8 @@ class SearchProgress:
     _num_played: int = 0
     _so_far: Report | None = None  # until there is a whole report
     _began: float = 0.0
-    _pace: _Pace | None = None
+    # Scenarios before the part of the search whose pace is shown, and the time at its begin.
+    _pace: tuple[int, float] | None = None
     _topic: str = ""
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
@@ -123,19 +101,24 @@ class SearchProgress:
         self._num_played = num_examples
         words = f"searching, {counted(num_violations, 'distinct violation')}"
         if self._pace is None:  # an earlier call may have played some
-            self._pace = _Pace(num_examples - 1, self.clock())
+            self._pace = num_examples - 1, self.clock()
         if self._bar is not None:
             if self.shows_pace:
-                words += (
-                    f", {self._pace.a_minute(num_examples, self.clock()):,.0f} a minute"
-                )
+                words += f", {self._rate(num_examples):,.0f} a minute"
             self._bar.update(self._task, completed=num_examples, description=words)
         elif _has_line(num_examples, self.total, _LONG if self.shows_pace else _SHORT):
-            pace = self._pace.in_words(num_examples, self.total, self.clock())
-            self.console.print(
-                f"{words}: {num_examples} of {self.total} scenarios"
-                + (pace if self.shows_pace else "")
-            )
+            words += f": {num_examples} of {self.total} scenarios"
+            if self.shows_pace:
+                rate = self._rate(num_examples)
+                hours, minutes = divmod(round((self.total - num_examples) / rate), 60)
+                left = f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+                words += f", {rate:,.0f} a minute, {left} left"
+            self.console.print(words)
+
+    def _rate(self, number: int) -> float:
+        """Return the number of scenarios a minute."""
+        num_before, began = self._pace or (0, 0.0)
+        return 60 * (number - num_before) / max(self.clock() - began, 1e-3)
 
     def found(self, violation: FoundViolation) -> None:
         """Print a violation in brief, as it was met."""

@@ -32,9 +32,7 @@ from syncverify.processes.supervised import attend
 class Plays:
     """The play of a first child, and those of a second and a third one.
 
-    Args:
-        again: Plays the scenario of a token; None if nothing can.
-        patience: How long the owner waits.
+    `again` plays the scenario of a token; None if nothing can.
     """
 
     def __init__(
@@ -64,8 +62,8 @@ class Plays:
                 self._forget_second()
         return first
 
-    def second(self) -> Child:
-        """Return how the second child ended; it starts now if it has not yet."""
+    def again(self) -> Child:
+        """Return how the next child ended; the second one may have started already."""
         with self._passing_signals_on():
             second = self._second = self._second or self._start_second()
             alone = second.silence.seconds + self._patience.release
@@ -73,12 +71,8 @@ class Plays:
             while not (second.is_finished or second.is_over(bound)):
                 attend([second], self._patience.tick)
             second.finish()
-        return second
-
-    def third(self) -> Child:
-        """Return how one more child ended."""
         self._second = None
-        return self.second()
+        return second
 
     def _reconsider(self) -> None:
         """Start a second child if the first is suspect, and forget it after a word."""

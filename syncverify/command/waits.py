@@ -79,10 +79,8 @@ def _waits(
 ) -> AnsweredWaits:
     limit = options.time_limit_seconds
     deadline = math.inf if limit is None else time.monotonic() + limit
-    scope, link = (
-        SmallScope.parse(options.scope),
-        Link(options.latency, options.bandwidth),
-    )
+    scope = SmallScope.parse(options.scope)
+    link = Link(options.latency, options.bandwidth)
     played, answers = list[PlayedSubject](), list[Answer]()
     for subject in subjects:
         search = WaitSearch(
@@ -130,14 +128,10 @@ def _table(waits: AnsweredWaits) -> Table:
 
 @dataclass(slots=True)
 class _Progress:
-    """Prints a few lines on the progress of each stage.
-
-    Attributes:
-        last: Stage and number of scenarios of the last line.
-    """
+    """Prints a few lines on the progress of each stage."""
 
     console: CommandConsole
-    last: tuple[str, int] = ("", 0)
+    last: tuple[str, int] = ("", 0)  # stage and part of it of the last line
 
     def tell(self, stage: str, number: int, total: int) -> None:
         """Print a line if a further part of a stage is done."""
