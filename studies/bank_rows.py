@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from studies.rows import RESULTS, RowFile, today
-from syncverify.command.bank.play import BankBudget, EntryResult
+from syncverify.command.bank.play import EntryResult
 from syncverify.scenario.replay_token import Reproducer, decode
+from syncverify.scenario.settings import BankOptions
 from syncverify.subjects.bugbank.entry import Entry
 
-BUDGET: Final = BankBudget(examples=500, twin_examples=10, seed=0)
+BUDGET: Final = BankOptions(examples=500, twin_examples=10, seed=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

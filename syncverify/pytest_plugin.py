@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,6 @@ from syncverify.scenario.bounds import MAX_SECONDS
 from syncverify.scenario.settings import BACKEND_NAMES, DEFAULTS, SETTINGS, Setting
 
 if TYPE_CHECKING:
-    from syncverify.faces.simulation.testing.played_test import TestOptions
     from syncverify.report.report import Report
     from syncverify.search.found_violation import FoundViolation
     from syncverify.search.judge import Identity
@@ -47,15 +46,10 @@ _REDRAW_SECONDS: Final = 0.2
 def check(
     subject: str | SubjectFactory, **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a test of a function: verify a subject, then call the function.
+    """Make a test of a function, which may be empty: verify a subject, then call the function.
 
-    Args:
-        subject: A class, a factory, a built-in name, or `module:attribute`.
-        **options: Those of `syncverify.verify()`, such as `contract`, `backend`, `ranks` and
-            `examples`. The seed is 0 by default. Options of the command line count more.
-
-    Returns:
-        A decorator of a function, which may be empty.
+    Subject and options are those of `syncverify.verify()`. The seed is 0 by default. Options of the
+    command line count more.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,7 +144,7 @@ def _type_of(setting: Setting) -> dict[str, Any]:
         case "choice":
             return {"choices": BACKEND_NAMES}
         case "integer":
-            least = setting.least
+            least = setting.least or 0
             return {"type": functools.partial(_number, least=least), "metavar": "N"}
         case "seconds":
             return {"type": _seconds, "metavar": setting.metavar or "SECONDS"}
@@ -209,30 +203,18 @@ def _simulate_ranks(config: pytest.Config) -> None:
     """Put torch's base classes of tests on simulated ranks, for this run of pytest."""
     from syncverify.faces.simulation.testing.told_gpus import told_gpus
 
-    device, num_gpus = (
-        config.getoption(f"simulate_{each}") for each in ("device", "gpus")
+    device, num_gpus, judged = (
+        config.getoption(f"simulate_{each}") for each in ("device", "gpus", "judged")
     )
+    stack = ExitStack()
+    config.add_cleanup(stack.close)
     if device == "cuda":  # torch's helpers of tests count GPUs when they are imported
-        config.add_cleanup(_entered(told_gpus(num_gpus)))
+        stack.enter_context(told_gpus(num_gpus))
+    from syncverify.faces.simulation.testing.played_test import TestOptions
     from syncverify.faces.simulation.testing.torch_cases import simulated_torch_cases
 
-    options = _test_options(device=device, judged=config.getoption("simulate_judged"))
-    config.add_cleanup(_entered(simulated_torch_cases(options, num_gpus)))
-
-
-def _entered(block: AbstractContextManager[object]) -> Callable[[], None]:
-    """Enter a block, and return what leaves it."""
-    stack = ExitStack()
-    stack.enter_context(block)
-    return stack.close
-
-
-def _test_options(**options: Any) -> TestOptions:
-    from syncverify.faces.simulation.testing.played_test import (
-        TestOptions,  # imports torch
-    )
-
-    return TestOptions(**options)
+    options = TestOptions(device=device, judged=judged)
+    stack.enter_context(simulated_torch_cases(options, num_gpus))
 
 
 @pytest.fixture
@@ -248,7 +230,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     mark = pyfuncitem.get_closest_marker(_RANKS)
     if mark is None:
         return None
-    from syncverify.faces.simulation.testing.played_test import play_test
+    from syncverify.faces.simulation.testing.played_test import TestOptions, play_test
 
     taken = inspect.signature(pyfuncitem.obj).parameters
     given = {
@@ -263,7 +245,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
         pytest.fail(
             "expected the number of ranks: @pytest.mark.ranks(4)", pytrace=False
         )
-    options = _test_options(**mark.kwargs)
+    options = TestOptions(**mark.kwargs)
     play_test(on_rank, mark.args[0], options, name=pyfuncitem.nodeid)
     return True
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import click
 
 from studies.bank_rows import BANK, BUDGET, BankRow
-from syncverify.command.bank.jobs import play_all
+from syncverify.command.bank.play import play_all
 from syncverify.command.process_exit import run_command
 from syncverify.subjects.bugbank.catalogue import entries
 
@@ -27,9 +27,9 @@ def main(twin_examples: int, jobs: int) -> None:
     BANK.write(known)
     has_figures = {row.id for row in known if row.twin_examples >= twin_examples}
     new = [entry for entry in listed.values() if entry.name not in has_figures]
-    budget = replace(BUDGET, twin_examples=twin_examples)
+    options = replace(BUDGET, twin_examples=twin_examples, jobs=jobs)
     if new:
-        for result in play_all(new, "sim", budget, jobs):
+        for result in play_all(new, options):
             BANK.put(BankRow.of(result))
     click.echo(f"played: {', '.join(each.name for each in new) or 'none is missing'}")
 

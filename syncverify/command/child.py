@@ -15,6 +15,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from syncverify.command.process_exit import leave
 from syncverify.processes.owner_link import Ends, Found, Lost
 from syncverify.processes.silence import SILENCE_SECONDS, Silence
 from syncverify.processes.stack_dump import CrashDump
@@ -32,27 +33,19 @@ from syncverify.trace.stacks import frames_in_dump
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long an owner waits for its children, in seconds.
+    """How long an owner waits for its children, in seconds."""
 
-    Attributes:
-        tick: Between two looks at children that are silent.
-        silence: Silence after which a child in a scenario may be lost.
-        suspicion: Silence after which a second child plays the scenario as well.
-        confirmation: Silence of the second child that confirms a loss.
-        release: Part of that silence in which the first child has ended. The second one may
-            have waited for a lock of the first.
-        stillness: Sleep of the child and all that it started, after which it is lost. Under
-            torchrun a rank may wait for other machines, which have bounds of their own.
-        grace: From Ctrl-C, or the end of a command, to the end of the child. It is more than
-            the child takes for its own grace.
-    """
-
-    tick: float = 0.5
-    silence: float = SILENCE_SECONDS
-    suspicion: float = 2.0
-    confirmation: float = 3.0
+    tick: float = 0.5  # between two looks at children that are silent
+    silence: float = SILENCE_SECONDS  # after which a child in a scenario may be lost
+    suspicion: float = 2.0  # after which a second child plays the scenario as well
+    confirmation: float = 3.0  # silence of the second child that confirms a loss
+    # Part of that silence in which the first child has ended: the second one may have waited for
+    # a lock of the first.
     release: float = 1.5
+    # Sleep of the child and all that it started, after which it is lost. Under torchrun a rank may
+    # wait for other machines, which have bounds of their own.
     stillness: float = 60.0 if "TORCHELASTIC_RUN_ID" not in os.environ else math.inf
+    # From Ctrl-C, or the end of a command, to the end of the child: more than its own grace.
     grace: float = 8.0
 
 
@@ -67,17 +60,7 @@ _COMMAND = f'File "{Path(__file__).parent}'
 
 
 class Child(Supervised):
-    """A child of the owner, while it plays and after its end.
-
-    Attributes:
-        code: The exit code that the child told; None if it was lost.
-        lost: How it was lost, if it was; after `finish`, how it ended otherwise.
-        lines: The subject's lines in a process that kept Python from running, or that a signal
-            such as SIGSEGV ended.
-        was_interrupted: Whether the user interrupted it.
-        has_found: Whether a search had ended, and had told violations.
-        is_finished: Whether all of this is known, and the process is gone.
-    """
+    """A child of the owner, while it plays and after its end."""
 
     def __init__(
         self,
@@ -95,10 +78,14 @@ class Child(Supervised):
         # two scenarios. That is no rank, and no other bound ends it.
         tick = min(_STILL_LOOK_SECONDS, patience.stillness / 10)
         self._stillness = Silence(self, tick=tick, idle_share=_IDLE_SHARE)
-        self.code: int | None = None
-        self.lost: Lost | None = None
+        self.code: int | None = None  # as the child told it
+        self.lost: Lost | None = None  # after `finish`, also how it ended otherwise
+        # The subject's lines in a process that kept Python from running, or that a signal such as
+        # SIGSEGV ended.
         self.lines = list[CodeLine]()
-        self.was_interrupted = self.has_found = self.is_finished = False
+        self.was_interrupted = False  # by the user
+        self.has_found = False  # a search had ended, and had told violations
+        self.is_finished = False  # all of this is known, and the process is gone
 
     def is_over(self, bound: float) -> bool:
         """Tell whether the child has ended, or has to, after a silence as long as the bound."""
@@ -163,24 +150,17 @@ class Child(Supervised):
 
 
 def start(
-    play: Callable[[], None],
+    play: Callable[[], int],
     patience: Patience,
     *,
     prepare: Callable[[], None] = lambda: None,
     note: Callable[[Child], None] = lambda _: None,
     is_quiet: bool = False,
-) -> Child | None:
-    """Play in a child.
+) -> Child:
+    """Play in a child, which leaves with the code that `play` returns.
 
-    Args:
-        play: Plays, in the child.
-        patience: How long the owner waits.
-        prepare: Undoes in the child the setup of the owner alone, such as its signal handlers.
-        note: Takes the child, in the owner, before a signal can come.
-        is_quiet: Whether the child prints nothing.
-
-    Returns:
-        The child, and None in the child itself.
+    `prepare` undoes in the child the setup of the owner alone, such as its signal handlers. `note`
+    takes the child, in the owner, before a signal can come.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -193,12 +173,14 @@ def start(
             silence = os.open(os.devnull, os.O_WRONLY)
             os.dup2(silence, sys.stdout.fileno())
             os.dup2(silence, sys.stderr.fileno())
-        play()
+        leave(play())
 
-    return fork(
+    child = fork(
         play_there,
         partial(Child, patience=patience, crash=crash),
         blocked=_PASSED_ON,
         prepare=prepare,
         note=note,
     )
+    assert child is not None  # the child itself has left
+    return child

@@ -18,17 +18,11 @@ _TEMPLATES: Final = resources.files(__package__) / "templates"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One kind of synchronizer that can be wrapped.
+    """One kind of synchronizer that can be wrapped."""
 
-    Attributes:
-        adapter: Name of the adapter in the template.
-        backend: Backend on which the test runs.
-        examples: Scenarios that the test plays.
-    """
-
-    adapter: str
-    backend: str = "sim"
-    examples: int = 100
+    adapter: str  # its name in the template
+    backend: str = "sim"  # of the test
+    examples: int = 100  # scenarios that the test plays
 
 
 # By the value of `--like`. A process takes seconds to start, so gloo plays fewer scenarios.

@@ -21,9 +21,9 @@ from syncverify.command.process_exit import (
     COMMAND_NAME,
     HARNESS_FAILED,
     complain,
+    leave,
     leave_at_once,
     leaving_when_interrupted,
-    tell_end,
 )
 from syncverify.errors import NoVerdictError, SyncverifyError, UsageError
 from syncverify.plain_text import plain
@@ -37,10 +37,8 @@ def main(context_object: object = None) -> None:
     _prepare_process()
     try:
         with leaving_when_interrupted(COMMAND_NAME):
-            result = cli.main(standalone_mode=False, obj=context_object)
-        code = result if isinstance(result, int) else 0
-        tell_end(code)
-        sys.exit(code)
+            code = cli.main(standalone_mode=False, obj=context_object)
+        leave(code or 0)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
@@ -49,8 +47,7 @@ def main(context_object: object = None) -> None:
         complain(COMMAND_NAME, str(error), BAD_USAGE)
     except BrokenPipeError:  # as in `| head -1`
         _drop_stdout()
-        tell_end(BROKEN_PIPE)
-        sys.exit(BROKEN_PIPE)
+        leave(BROKEN_PIPE)
     except NoVerdictError as error:
         click.echo(f"{COMMAND_NAME}: no verdict: {plain(str(error))}", err=True)
         leave_at_once(HARNESS_FAILED)  # a thread may wait for the rank that was lost

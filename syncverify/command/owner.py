@@ -35,7 +35,6 @@ from syncverify.command.process_exit import (
     VIOLATION,
     WHOLE_PROCESS,
     complain,
-    leave_at_once,
 )
 from syncverify.command.second_play import Plays
 from syncverify.command.torchrun_job import refuse_jobs_that_start_again
@@ -55,51 +54,45 @@ _PROPERTIES = {
 _REQUESTS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 _NUMBERS = {2: "two", 3: "three"}
 
-Record = Callable[[str, str, list[CodeLine], int], None]
+Record = Callable[[str, str, list[CodeLine], int], int]
 ReplayLine = Callable[[str], str]
 
 
 def after_imports(
-    play: Callable[[], None], meanwhile: Callable[[], None] | None = None
-) -> Callable[[], None]:
+    play: Callable[[], int], meanwhile: Callable[[], None] | None = None
+) -> Callable[[], int]:
     """Return a function that imports the modules of a search, and then plays.
 
     No later collection looks at the objects of these modules, hundreds of thousands: each
     search ends with a collection, for the lines of finalizers. The subject is not there yet.
-
-    Args:
-        play: Plays scenarios.
-        meanwhile: Called first; starts work that goes on beside the imports.
-
-    Returns:
-        The function.
+    `meanwhile` is called first, and starts work that goes on beside the imports.
     """
 
-    def imported() -> None:
+    def imported() -> int:
         if meanwhile is not None:
             meanwhile()
         with quick_imports():
             import syncverify.command.verification.reported_search  # noqa: F401  # all of a search
         gc.freeze()
-        play()
+        return play()
 
     return imported
 
 
 def owned(
-    play: Callable[[], None],
-    again: Callable[[str], None] | None,
+    play: Callable[[], int],
+    again: Callable[[str], int] | None,
     replay_line: ReplayLine,
     record: Record | None = None,
     patience: Patience = DEFAULT_PATIENCE,
-) -> None:
-    """Play in a child process, and end this process with the verdict of the child.
+) -> int:
+    """Play in a child process, and return the exit code.
 
     A test that calls the command line in its own process plays there: torch has threads by
     then, and threads do not survive a fork. A command that only imports torch has none.
 
     Args:
-        play: Plays, and leaves by `process_exit`.
+        play: Plays, and returns the exit code.
         again: Plays the scenario of a token in the same way; None if it needs more than
             the token, so that a lost process gives no verdict.
         replay_line: Returns the command that plays a token.
@@ -112,30 +105,27 @@ def owned(
     is_command = context is not None and context.obj is WHOLE_PROCESS
     may_have_threads = "torch" in sys.modules and not is_command
     if may_have_threads or not hasattr(os, "fork"):
-        play()
-        return
+        return play()
     owner = os.getpid()
     adopt_orphans()
     try:
-        _own(play, again, replay_line, record, patience)
+        return _own(play, again, replay_line, record, patience)
     finally:
         if os.getpid() == owner:  # and not a child, which leaves by another way
             end_children()
 
 
 def _own(
-    play: Callable[[], None],
-    again: Callable[[str], None] | None,
+    play: Callable[[], int],
+    again: Callable[[str], int] | None,
     replay_line: ReplayLine,
     record: Record | None,
     patience: Patience,
-) -> None:
+) -> int:
     # Under torchrun, the ranks of a scenario are processes on any machines.
     can_play_again = again is not None and "TORCHELASTIC_RUN_ID" not in os.environ
     plays = Plays(again if can_play_again else None, patience)
     end = plays.first(play)
-    if end is None:
-        return
     _leave_if_decided(end)
     words = _words_of_loss(end, replay_line)
     if end.has_found:
@@ -145,12 +135,12 @@ def _own(
         complain(COMMAND_NAME, f"{words}\n{found}", VIOLATION)
     if not (can_play_again and end.token):
         _leave_without_verdict(words)
-    losses = [end, plays.second()]
-    _leave_unless_confirmed(losses, words)
-    if any(_is_from_anybody(_loss_of(each)) for each in losses):
-        losses.append(plays.third())
+    losses = [end]
+    while len(losses) < _num_losses_that_count(losses):
+        losses.append(plays.again())
         _leave_unless_confirmed(losses, words)
-    _leave_with_violation(losses, replay_line, record)
+    _tell_violation(losses, replay_line, record)
+    return VIOLATION
 
 
 def _loss_of(child: Child) -> Lost:
@@ -158,11 +148,13 @@ def _loss_of(child: Child) -> Lost:
     return child.lost
 
 
-def _is_from_anybody(lost: Lost) -> bool:
-    """Tell whether a loss may come from anybody, and not from the scenario."""
+def _num_losses_that_count(losses: Iterable[Child]) -> int:
+    """Return how many losses in a row come from the scenario, and not from anybody."""
     # A scenario may take all memory or stop its process. A random killer hits two processes in
     # a row, and hardly three.
-    return lost.signal == signal.SIGKILL or lost.is_stopped
+    lost = [_loss_of(each) for each in losses]
+    is_killed = any(each.signal == signal.SIGKILL or each.is_stopped for each in lost)
+    return 3 if is_killed else 2
 
 
 def _leave_unless_confirmed(losses: Sequence[Child], words: str) -> None:
@@ -197,9 +189,9 @@ def _words_of_loss(end: Child, replay_line: ReplayLine) -> str:
     )
 
 
-def _leave_with_violation(
+def _tell_violation(
     losses: Sequence[Child], replay_line: ReplayLine, record: Record | None
-) -> NoReturn:
+) -> None:
     end, last = losses[0], losses[-1]
     lost = _loss_of(last)
     name = _PROPERTIES[lost.cause]
@@ -215,10 +207,7 @@ def _leave_with_violation(
     )
     if record is not None:
         # `record` imports torch, so a child process runs it.
-        Plays(None).first(
-            lambda: _recorded(lambda: record(token, summary, last.lines, end.num_runs))
-        )
-    sys.exit(VIOLATION)
+        Plays(None).first(lambda: record(token, summary, last.lines, end.num_runs))
 
 
 def _leave_without_verdict(words: str) -> NoReturn:
@@ -228,11 +217,6 @@ def _leave_without_verdict(words: str) -> NoReturn:
 def _listed(lines: Iterable[CodeLine]) -> str:
     """Return lines of the subject for the end of a text, where a report lists them."""
     return "".join(f"\n              {plain(str(line))}" for line in lines)
-
-
-def _recorded(record: Callable[[], None]) -> NoReturn:
-    record()
-    leave_at_once(VIOLATION)
 
 
 def _leave_if_decided(end: Child) -> None:

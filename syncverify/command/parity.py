@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import NoReturn
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -14,9 +12,8 @@ from syncverify.command.process_exit import (
     COMMAND_NAME,
     VIOLATION,
     ending_when_interrupted,
-    tell_end,
 )
-from syncverify.command.reproduced import reproduced_line
+from syncverify.command.recorded import reproduced_line
 from syncverify.errors import UsageError
 from syncverify.faces.whole_step.described import (
     AXES,
@@ -30,33 +27,14 @@ from syncverify.faces.whole_step.parity import comparisons
 from syncverify.report.console import check_folders, say
 from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.settings import ParityOptions
 from syncverify.subjects.subject_path import imported
 
 
-@dataclass(frozen=True, slots=True)
-class ParityOptions:
-    """Options of the command, as `options` declares them."""
-
-    module: str
-    layouts: tuple[str, ...]
-    steps: int | None
-    micro_batches: tuple[int, ...]
-    seed: int | None
-    size: tuple[str, ...]
-    rows: int | None
-    data: tuple[str, ...]
-    time_limit: float | None
-    is_quiet: bool
-    json_path: Path | None
-    html_path: Path | None
-    expected: ProgramPlay | None = None
-
-
-def execute(options: ParityOptions) -> NoReturn:
-    """Play, print the report, write files, and exit; Ctrl-C keeps what was found.
+def execute(options: ParityOptions, expected: ProgramPlay | None) -> int:
+    """Play, print the report and write files; Ctrl-C keeps what was found.
 
     Raises:
-        SystemExit: With the exit code.
         UsageError: The training cannot be played; the layouts before are reported.
     """
     check_folders(options.json_path, options.html_path)
@@ -74,19 +52,12 @@ def execute(options: ParityOptions) -> NoReturn:
         except UsageError:  # of a later layout
             kept()
             raise
-    publish(known[-1], options.json_path, options.html_path)
-    _say_reproduced(options.expected, known[-1])
-    code = _code(known[-1])
-    tell_end(code)
-    raise SystemExit(code)
-
-
-def _say_reproduced(expected: ProgramPlay | None, parity: Parity) -> None:
-    """Print whether a replay shows the recorded mistake again; nothing beside a replay."""
+    last = known[-1]
+    publish(last, options.json_path, options.html_path)
     if expected is not None:
-        found = [each.identity for each in parity.mistakes]
-        identity, is_right = (expected.property, expected.cause), parity.is_right
-        say(reproduced_line(identity, found, parity.path, is_right=is_right))
+        found = [each.identity for each in last.mistakes]
+        say(reproduced_line(expected, found, last.path, is_right=last.is_right))
+    return _code(last)
 
 
 def _code(parity: Parity) -> int:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
 import torch
 
 from syncverify.command.process_exit import (
     COMMAND_NAME,
     ending_when_interrupted,
+    leave,
     leave_at_once,
-    tell_end,
 )
 from syncverify.playing.choice import AnyBackend
 from syncverify.playing.known_groups import require_known_groups
@@ -27,10 +26,7 @@ def playing(kept: Callable[[], str] = str, *, backend: str = "sim") -> Iterator[
     """Prepare this process for ranks, and end them all on Ctrl-C.
 
     torch is tried before the subject is imported, which may put functions in its place.
-
-    Args:
-        kept: Says at Ctrl-C, in a few words, which results are not lost.
-        backend: Where the ranks run.
+    `kept` says at Ctrl-C, in a few words, which results are not lost.
     """
     show_warnings_once()
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
@@ -43,16 +39,11 @@ def playing(kept: Callable[[], str] = str, *, backend: str = "sim") -> Iterator[
 def follow_leader(backend: AnyBackend, subject: Subject) -> None:
     """Play as a follower of a torchrun job, and leave as the leader; else do nothing."""
     if isinstance(backend, TorchrunBackend) and backend.rank > 0:
-        leave(backend.follow(subject), backend)
+        leave(ended(backend.follow(subject), backend))
 
 
-def leave(code: int, backend: AnyBackend) -> NoReturn:
-    """Exit after a verdict; at once, if a rank of this process hangs.
-
-    Raises:
-        SystemExit: With the exit code.
-    """
+def ended(code: int, backend: AnyBackend) -> int:
+    """Return the exit code after a verdict; leave at once if a rank of this process hangs."""
     if isinstance(backend, TorchrunBackend) and backend.is_lost:
         leave_at_once(code)  # a thread of this process hangs in a collective
-    tell_end(code)
-    raise SystemExit(code)
+    return code

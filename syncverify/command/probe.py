@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 from rich.console import Console
 
-from syncverify.command.playing import leave, playing
+from syncverify.command.files import check_files, write_report
+from syncverify.command.playing import ended, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
-from syncverify.command.report_so_far import ReportSoFar
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
     Observing,
@@ -21,7 +20,7 @@ from syncverify.command.verification.reported_search import (
 from syncverify.plain_text import counted
 from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.report.annotations import annotations_of, say_annotations
-from syncverify.report.console import CommandConsole, check_folders, write
+from syncverify.report.console import CommandConsole, write
 from syncverify.report.observed import (
     ObservedFeature,
     comments_of_contract,
@@ -40,6 +39,7 @@ from syncverify.scenario.settings import (
     CONFIRMING_EXAMPLES,
     PROBED_EXAMPLES,
     PROBED_SIMPLER,
+    ProbeOptions,
     Settings,
 )
 from syncverify.search.found_violation import FoundViolation
@@ -49,22 +49,7 @@ from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeOptions:
-    """Values of the options, by the names that click gives; the help explains each."""
-
-    subject: str
-    contract: str | None
-    backend: str
-    ranks: int
-    scenarios: int
-    seed: int
-    output: Path | None
-    json_path: Path | None
-    shown_as: str
-
-
-def execute(options: ProbeOptions) -> None:
+def execute(options: ProbeOptions) -> int:
     """Observe all features of a subject, print the table, and write the contract."""
     console = CommandConsole()
     progress = SearchProgress(
@@ -72,18 +57,18 @@ def execute(options: ProbeOptions) -> None:
         total=PROBED_EXAMPLES,
         subject=options.subject,
         backend=options.backend,
-        contract=options.contract or "",
-        report=ReportSoFar(options.json_path),
+        contract=str(options.contract or ""),
+        json_path=options.json_path,
         names_features=True,
     )
     with playing(lambda: progress.in_words(None), backend=options.backend):
-        _execute(options, progress)
+        return _execute(options, progress)
 
 
-def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
+def _execute(options: ProbeOptions, progress: SearchProgress) -> int:
     own = resolve(options.subject, options.contract)
     plain = replace(own, capabilities=own.capabilities.plain())
-    check_folders(options.output, options.json_path)
+    check_files(options, options.output)
     console = progress.console
     with closing(open_backend(options.backend, plain)) as backend:
         try:
@@ -91,27 +76,34 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> None:
             if not report.violations:
                 report = _confirmed(options, plain, backend, report, console)
         except ObservationInterrupted as interrupt:
-            _tell(progress, interrupt.report)
+            _tell(options, progress, interrupt.report)
             raise
     say_annotations(options.shown_as, annotations_of(_without_wrong(report)))
     if report.violations:
-        _tell(progress, report)
-        leave(VIOLATION, backend)
+        _tell(options, progress, report)
+        return ended(VIOLATION, backend)
+    found = found_contract(plain.capabilities, report.beyond)
     lines = list(compared(own.capabilities, report.beyond))
     if options.output is not None:
         found = found_contract(plain.capabilities, report.beyond)
         heads = comments_of_contract(report.beyond, options.subject, options.seed)
         write(options.output, contract_text(found, comments=heads))
         lines.insert(0, f"contract written to {options.output}")
-    _tell(progress, report, lines)
-    leave(0, backend)
+    _tell(options, progress, report, lines)
+    return ended(0, backend)
 
 
-def _tell(progress: SearchProgress, report: Report, lines: Sequence[str] = ()) -> None:
+def _tell(
+    options: ProbeOptions,
+    progress: SearchProgress,
+    report: Report,
+    lines: Sequence[str] = (),
+) -> None:
     """Print the table, some lines and the verdict; write the report."""
     table = table_lines(report.beyond, is_violated=bool(report.violations))
     _print(progress.console, [*table, *lines, diagnosis(_without_wrong(report))])
-    progress.report.write_whole(report)
+    progress.end()
+    write_report(options, report)
 
 
 def _without_wrong(report: Report) -> Report:
@@ -205,6 +197,6 @@ def _probe(
         seed=options.seed,
         progress=progress,
     )
-    progress.report.begin(subject, backend.name, options.seed)
+    progress.begin(subject, options.seed)
     with progress:
         return run_search(subject, backend, settings, observing)

@@ -43,12 +43,7 @@ WHOLE_PROCESS = object()
 
 
 def run_command(command: click.Command, name: str) -> NoReturn:
-    """Run a command line and exit with its result; None is exit code 0.
-
-    Args:
-        command: The command.
-        name: How a user starts it, such as `python -m studies.peers`.
-    """
+    """Run a command line, which a user starts by a name, and exit with its result; None is 0."""
     try:
         with ending_when_interrupted(name):
             sys.exit(command.main(prog_name=name, standalone_mode=False))
@@ -77,9 +72,7 @@ def ending_when_interrupted(name: str, kept: Callable[[], str] = str) -> Iterato
     or into a finalizer, and a search is full of both. SIGTERM keeps its meaning, which
     torchrun counts on: it ends a rank that hangs where no handler would ever run.
 
-    Args:
-        name: How a user starts the command.
-        kept: Says in a few words which results are not lost; it is called at the end.
+    `kept` says in a few words which results are not lost; it is called at the end.
 
     Raises:
         KeyboardInterrupt: In the block, on Ctrl-C.
@@ -149,6 +142,12 @@ def tell_end(code: int) -> None:
     tell_owner(lambda: Ends(code))
 
 
+def leave(code: int) -> NoReturn:
+    """End this process in the usual way, with a code that its owner hears."""
+    tell_end(code)
+    sys.exit(code)
+
+
 def complain(name: str, message: str, code: int) -> NoReturn:
     """Print one complaint on stderr, in one line if it is bad usage, and exit."""
     text = plain(message)
@@ -156,5 +155,4 @@ def complain(name: str, message: str, code: int) -> NoReturn:
     # The disk may be full, and the subject may have closed or replaced the stream.
     with contextlib.suppress(AttributeError, OSError, ValueError):
         click.echo(f"{name}: {line}", err=True)
-    tell_end(code)
-    sys.exit(code)
+    leave(code)

@@ -1,10 +1,10 @@
-"""The progress of a search: a live line on a terminal, plain lines elsewhere."""
+"""The progress of a search: a live line on a terminal, plain lines elsewhere, and its report so far."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -18,12 +18,15 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from syncverify.command.report_so_far import ReportSoFar
 from syncverify.plain_text import counted
+from syncverify.report.console import write_json
+from syncverify.report.report import Report
 from syncverify.report.text import brief
 from syncverify.scenario.feature_row import Feature
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.judge import Identity
 from syncverify.search.observation import Rating
+from syncverify.subjects.subject import Subject
 
 # Where output is no terminal: most lines on the progress of a campaign, and of another search.
 _LONG, _SHORT = 100, 4
@@ -31,69 +34,47 @@ _LONG, _SHORT = 100, 4
 _LEAST_A_LINE = 50
 
 
-@dataclass(frozen=True, slots=True)
-class _Pace:
-    """The start of the part of a search whose pace is shown.
-
-    Attributes:
-        num_before: Number of scenarios before that part.
-        began: Time at which the part began, in seconds of the clock.
-    """
-
-    num_before: int
-    began: float
-
-    def a_minute(self, number: int, now: float) -> float:
-        """Return the number of scenarios a minute."""
-        return 60 * (number - self.num_before) / max(now - self.began, 1e-3)
-
-    def in_words(self, number: int, total: int, now: float) -> str:
-        """Return the pace, and the time left."""
-        rate = self.a_minute(number, now)
-        minutes = round((total - number) / rate)
-        left = (
-            f"{minutes // 60} h {minutes % 60:02} min"
-            if minutes > 59
-            else f"{minutes} min"
-        )
-        return f", {rate:,.0f} a minute, {left} left"
-
-
 @dataclass(slots=True)
 class SearchProgress:
     """Prints the progress of a search while it is entered.
 
-    Violations are printed at the moment at which they are met.
-
-    Attributes:
-        total: Number of scenarios of the search.
-        subject: Name of the subject, for replay lines.
-        backend: Name of the backend, for replay lines.
-        contract: Contract, for replay lines.
-        report: Receives each violation.
-        names_features: Whether to print the name and the rating of each feature beyond the
-            contract, where output is no terminal.
-        can_skip_features: Whether to say that `--no-beyond` leaves those features out.
-        shows_pace: Whether to print more lines, with scenarios a minute and the time left.
-        can_go_on: Whether the same command goes on after an interrupt.
-        clock: Returns the time, in seconds.
+    Violations are printed and written to the file of `--json` at the moment at which they are met.
+    So a process that does not hear Ctrl-C, or is killed, leaves the file as well. The whole report
+    takes its place.
     """
 
     console: Console
-    total: int
-    subject: str
+    total: int  # number of scenarios of the search
+    subject: str  # with backend and contract: for replay lines
     backend: str
     contract: str = ""
-    report: ReportSoFar = field(default_factory=lambda: ReportSoFar(None))
+    json_path: Path | None = None
+    # Whether to print the name and the rating of each feature beyond the contract, where output
+    # is no terminal.
     names_features: bool = False
+    # Whether to say that `--no-beyond` leaves those features out.
     can_skip_features: bool = False
+    # Whether to print more lines, with scenarios a minute and the time left.
     shows_pace: bool = False
-    can_go_on: bool = False
+    can_go_on: bool = False  # whether the same command goes on after an interrupt
     clock: Callable[[], float] = time.monotonic
-    _pace: _Pace | None = None
+    # Violations that are known, each in its smallest scenario until now.
+    _found: dict[Identity, FoundViolation] = field(default_factory=dict)
+    _num_played: int = 0
+    _so_far: Report | None = None  # until there is a whole report
+    _began: float = 0.0
+    # Scenarios before the part of the search whose pace is shown, and the time at its begin.
+    _pace: tuple[int, float] | None = None
     _topic: str = ""
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
+
+    def begin(self, subject: Subject, seed: int) -> None:
+        """Note a search that begins."""
+        self._so_far = Report.without_coverage(
+            subject, self.backend, seed=seed, is_interrupted=True
+        )
+        self._began = time.monotonic()
 
     def __enter__(self) -> SearchProgress:
         if self.console.is_terminal:
@@ -117,27 +98,32 @@ class SearchProgress:
 
     def played(self, num_examples: int, num_violations: int) -> None:
         """Print how many examples were played, and how many distinct violations found."""
-        self.report.num_played = num_examples
+        self._num_played = num_examples
         words = f"searching, {counted(num_violations, 'distinct violation')}"
         if self._pace is None:  # an earlier call may have played some
-            self._pace = _Pace(num_examples - 1, self.clock())
+            self._pace = num_examples - 1, self.clock()
         if self._bar is not None:
             if self.shows_pace:
-                words += (
-                    f", {self._pace.a_minute(num_examples, self.clock()):,.0f} a minute"
-                )
+                words += f", {self._rate(num_examples):,.0f} a minute"
             self._bar.update(self._task, completed=num_examples, description=words)
         elif _has_line(num_examples, self.total, _LONG if self.shows_pace else _SHORT):
-            pace = self._pace.in_words(num_examples, self.total, self.clock())
-            self.console.print(
-                f"{words}: {num_examples} of {self.total} scenarios"
-                + (pace if self.shows_pace else "")
-            )
+            words += f": {num_examples} of {self.total} scenarios"
+            if self.shows_pace:
+                rate = self._rate(num_examples)
+                hours, minutes = divmod(round((self.total - num_examples) / rate), 60)
+                left = f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+                words += f", {rate:,.0f} a minute, {left} left"
+            self.console.print(words)
+
+    def _rate(self, number: int) -> float:
+        """Return the number of scenarios a minute."""
+        num_before, began = self._pace or (0, 0.0)
+        return 60 * (number - num_before) / max(self.clock() - began, 1e-3)
 
     def found(self, violation: FoundViolation) -> None:
         """Print a violation in brief, as it was met."""
         self._print(violation, "if this run is cut off")
-        self.report.note(violation)
+        self._keep(violation)
 
     def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
         """Print which violation is being shrunk, and in how many runs so far."""
@@ -149,9 +135,9 @@ class SearchProgress:
 
     def shrunk(self, violation: FoundViolation) -> None:
         """Print a violation that an earlier run has shrunk; the report prints the others."""
-        if violation.violation.identity not in self.report.found:
+        if violation.violation.identity not in self._found:
             self._print(violation, "replay")
-        self.report.note(violation)
+        self._keep(violation)
 
     def observed(
         self, feature: str, number: int, total: int, rating: Rating | None
@@ -160,8 +146,8 @@ class SearchProgress:
         if number == 1 and rating is None:
             skip = " (--no-beyond skips this)" if self.can_skip_features else ""
             self.console.print(
-                f"{counted(len(self.report.found), 'violation')} of the contract in "
-                f"{counted(self.report.num_played, 'scenario')}; observing "
+                f"{counted(len(self._found), 'violation')} of the contract in "
+                f"{counted(self._num_played, 'scenario')}; observing "
                 f"{counted(total, 'feature')} beyond it{skip}"
             )
         if self._bar is not None:
@@ -195,13 +181,36 @@ class SearchProgress:
 
     def in_words(self, folder: Path | str | None) -> str:
         """Write the report; say what is kept of violations and of scenarios, and where."""
-        self.report.write()
-        count = len(self.report.found)
-        files = [path for path in (folder, self.report.path) if path is not None]
+        self._write()
+        count = len(self._found)
+        files = [path for path in (folder, self.json_path) if path is not None]
         places = " and ".join(["above", *(f"in {str(path)!r}" for path in files)])
         found = f"{counted(count, 'violation')} found so far: {places}" if count else ""
         more = "the same command goes on from here" if self.can_go_on else ""
         return "; ".join(words for words in (found, more) if words)
+
+    def end(self) -> None:
+        """Write nothing more: the whole report is about to be written."""
+        self._so_far = None
+
+    def _keep(self, violation: FoundViolation) -> None:
+        self._found[violation.violation.identity] = violation
+        self._write()
+
+    def _write(self) -> None:
+        """Write what was found until now.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
+        if self._so_far is not None and self.json_path is not None:
+            report = replace(
+                self._so_far,
+                examples=self._num_played,
+                seconds=time.monotonic() - self._began,
+                violations=tuple(self._found.values()),
+            )
+            write_json(self.json_path, report.to_json())
 
     def _print(self, violation: FoundViolation, title: str) -> None:
         for line in brief(violation, self.subject, self.backend, title, self.contract):

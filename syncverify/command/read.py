@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
-from syncverify.command.process_exit import VIOLATION, tell_end
+from syncverify.command.process_exit import VIOLATION
 from syncverify.judge.dumps.judging import JobVerdict, judge_dumps
 from syncverify.judge.dumps.reading import Dump, read_dumps
 from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
@@ -14,24 +13,19 @@ from syncverify.plain_text import counted, first_of, noun_of
 from syncverify.report.annotations import annotation_of_job, say_annotations
 from syncverify.report.console import say
 from syncverify.report.text import heading
+from syncverify.scenario.settings import ReadOptions
 
 _MOST_NAMED = 16  # ranks in one line
 
 
-def execute(paths: Sequence[Path], shown_as: str) -> None:
-    """Read dumps, print the verdict and exit.
-
-    Raises:
-        SystemExit: With the exit code.
-    """
-    dumps = read_dumps(paths)
+def execute(options: ReadOptions) -> int:
+    """Read dumps and print the verdict."""
+    dumps = read_dumps(options.dumps)
     verdict = judge_dumps(dumps)
-    say_annotations(shown_as, map(annotation_of_job, verdict.violations))
+    say_annotations(options.shown_as, map(annotation_of_job, verdict.violations))
     for line in _lines(dumps, verdict):
         say(line)
-    code = VIOLATION if verdict.violations else 0
-    tell_end(code)
-    raise SystemExit(code)
+    return VIOLATION if verdict.violations else 0
 
 
 def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
@@ -54,7 +48,9 @@ def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
 
 
 def _described(violation: Violation) -> Iterator[str]:
-    yield from heading("VIOLATION", violation, STATEMENTS_IN_ANY_PROGRAM[violation.property])
+    yield from heading(
+        "VIOLATION", violation, STATEMENTS_IN_ANY_PROGRAM[violation.property]
+    )
     for event in violation.evidence.events:
         yield f"  {event.words}"
     yield f"  seen on:    {_few(violation.ranks)}"

@@ -1,80 +1,75 @@
-"""The subject, the backend and the contract of a report, to play its violations again."""
+"""The fields of a written report that `replay` and `explain` take, and the last line of a replay.
+
+No torch is imported here: see Note [Late imports] in `options.py`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from syncverify.errors import ScenarioFormatError, UsageError
+from syncverify.plain_text import counted
 from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scenario.replay_token import decode_program, file_text
-from syncverify.scenario.settings import BACKEND_NAMES
+from syncverify.scenario.replay_token import Reproducer, decode_program, file_text
+from syncverify.scenario.settings import BACKEND_NAMES, ReplayOptions
 
 # Names of what was played, in the reports of `run`, of `simulate` and `record`, of `parity`.
 _SUBJECTS: Final = ("subject", "program", "path")
+_PLACE: Final = "expected REPORT.json#RATING/N, such as report.json#wrong/1"
 
 
-def words_of_program(play: ProgramPlay, options: Mapping[str, Any]) -> list[str]:
+def words_of_program(play: ProgramPlay, options: ReplayOptions) -> list[str]:
     """Return the words that play a program again.
-
-    Args:
-        play: How it was played.
-        options: The options of `replay`; None where left out.
 
     Raises:
         UsageError: An option is for scenarios alone.
     """
     given = {
-        "--backend": options["backend"] not in {None, "sim"},
-        "--contract": options["contract"] is not None,
-        "--trace": options["trace_path"] is not None,
-        "--flight-recorder": options["dumps_path"] is not None,
-        "--format": options["shown_as"] != "text",
+        "--backend": options.backend not in {"", "sim"},
+        "--contract": options.contract is not None,
+        "--trace": options.trace_path is not None,
+        "--flight-recorder": options.dumps_path is not None,
+        "--format": options.shown_as != "text",
     }
     if wrong := [name for name, is_given in given.items() if is_given]:
         raise UsageError(
             f"{wrong[0]} is for tokens of scenarios, and this one plays a program: leave it out"
         )
-    page = options["html_path"]
+    page = options.html_path
     return [
         *([] if page is None else ["--html", str(page)]),
-        *play.words(options["subject"]),
+        *play.words(options.subject),
     ]
 
 
-def with_recorded(token_or_file: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def with_recorded(options: ReplayOptions) -> ReplayOptions:
     """Return the options of a replay; a report fills in those that the user left out.
 
     The contract of a report is that of its subject, and no other subject gets it.
-
-    Args:
-        token_or_file: A token, the path of its file, or `report.json#N`.
-        options: The options `subject`, `contract` and `backend`; None where left out.
-
-    Returns:
-        The options, with a subject and a backend.
 
     Raises:
         UsageError: No subject is named, there is neither a token nor a file, or the file is no
             report.
     """
-    report = _checked(_report(token_or_file), token_or_file)
-    recorded = {"backend": report.get("backend") or "sim"}
-    if options["subject"] is None:
-        named = [report[each] for each in _SUBJECTS if report.get(each)]
-        if not named:
-            if file_text(token_or_file) is None:
-                decode_program(
-                    token_or_file
-                )  # has an error of its own for a missing file
-            raise UsageError(
-                f"expected a subject: {token_or_file[:40]!r} names none, as a report of "
-                "`syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT"
-            )
-        recorded["subject"] = named[0]
-        recorded["contract"] = report.get("contract_choice") or None
-    return {**options, **{k: v for k, v in recorded.items() if options[k] is None}}
+    name = options.token_or_file
+    report = _checked(_report(name), name)
+    backend = options.backend or report.get("backend") or "sim"
+    if options.subject:
+        return replace(options, backend=backend)
+    named = [report[each] for each in _SUBJECTS if report.get(each)]
+    if not named:
+        if file_text(name) is None:
+            decode_program(name)  # has an error of its own for a missing file
+        raise UsageError(
+            f"expected a subject: {name[:40]!r} names none, as a report of "
+            "`syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT"
+        )
+    contract = options.contract or report.get("contract_choice") or None
+    return replace(options, subject=named[0], backend=backend, contract=contract)
 
 
 def _checked(report: dict[str, Any], name: str) -> dict[str, Any]:
@@ -101,3 +96,58 @@ def _report(token_or_file: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def reproduced_line(
+    expected: ProgramPlay | Reproducer,
+    found: Container[tuple[str, str]],
+    subject: str,
+    *,
+    is_right: bool,
+) -> str:
+    """Return whether a subject shows a recorded violation again.
+
+    `found` has the identities of the violations that the replay has found; `is_right` tells that
+    it has found nothing.
+    """
+    named = f"{expected.property} ({expected.cause})"
+    if (expected.property, expected.cause) in found:
+        return f"REPRODUCED: {subject} violates {named}"
+    if is_right:
+        return f"NOT REPRODUCED: {subject} holds {named}"
+    return f"NOT REPRODUCED: {subject} violates something else than {named}"
+
+
+def diagnosis_at(place: str) -> str:
+    """Return the diagnosis of an observed feature, to which `report.json#wrong/3` points.
+
+    Raises:
+        UsageError: The place leads nowhere.
+    """
+    file, _, rest = place.rpartition("#")
+    rating, _, number = rest.partition("/")
+    if not file or not (number.isascii() and number.isdigit()):
+        raise UsageError(f"{_PLACE}, got {place!r}")
+    listed = [each for each in _observed(Path(file)) if each.get("word") == rating]
+    if not 1 <= int(number) <= len(listed):
+        raise UsageError(
+            f"{_PLACE}, but {file!r} lists {counted(len(listed), 'feature')} as {rating!r}"
+        )
+    chosen = listed[int(number) - 1]
+    text = chosen.get("diagnosis")
+    if not isinstance(text, str):
+        raise UsageError(
+            f"{chosen.get('feature')} is {rating!r}: there is nothing to explain"
+        )
+    return f"{chosen.get('feature')}, beyond the contract\n\n{text}"
+
+
+def _observed(file: Path) -> list[dict[str, Any]]:
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"report {str(file)!r} cannot be read: {error}") from error
+    observed = report.get("beyond") if isinstance(report, dict) else None
+    if not isinstance(observed, list) or not all(isinstance(e, dict) for e in observed):
+        raise UsageError(f"{str(file)!r} is no report of `syncverify run --json`")
+    return observed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from syncverify.command.playing import follow_leader, leave, playing
+from syncverify.command.files import check_files, write_violations
+from syncverify.command.playing import ended, follow_leader, playing
 from syncverify.command.process_exit import VIOLATION
-from syncverify.command.replay_files import ReplayFiles
-from syncverify.command.reproduced import reproduced_line
+from syncverify.command.recorded import reproduced_line
 from syncverify.errors import UsageError
 from syncverify.explain.repair.diagnosis import diagnosed
 from syncverify.judge.violation import Violation
@@ -24,43 +24,26 @@ from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.schedule import decisions_of
+from syncverify.scenario.settings import ReplayOptions
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import observing, replayed
 from syncverify.subjects.subject import Subject, resolve
 
 
-def execute(
-    token_or_file: str,
-    subject: str,
-    contract: str | None,
-    backend: str,
-    files: ReplayFiles,
-    shown_as: str,
-) -> None:
-    """Play a recorded violation again, print the comparison, write the files and exit."""
-    with playing(backend=backend):
-        _execute(
-            token_or_file,
-            subject,
-            contract=contract,
-            backend=backend,
-            files=files,
-            shown_as=shown_as,
-        )
+def execute(options: ReplayOptions) -> int:
+    """Play a recorded violation again, print the comparison and write the files."""
+    with playing(backend=options.backend):
+        return _execute(options)
 
 
-def _execute(
-    token_or_file: str,
-    subject: str,
-    contract: str | None,
-    backend: str,
-    files: ReplayFiles,
-    shown_as: str,
-) -> None:
-    files.check()
-    resolved = with_announced_counts(resolve(subject, contract), backend, [])
+def _execute(options: ReplayOptions) -> int:
+    backend = options.backend
+    check_files(options)
+    resolved = with_announced_counts(
+        resolve(options.subject, options.contract), backend, []
+    )
     provide_layers(resolved.capabilities)  # a token has the words of layers alone
-    reproducer = load(token_or_file)
+    reproducer = load(options.token_or_file)
     check_ranks(backend, reproducer.scenario.mesh.num_ranks)
     found = observing(resolved, reproducer.scenario)
     not_played = features_not_played(backend, found.capabilities)
@@ -75,11 +58,11 @@ def _execute(
         report = Report.without_coverage(
             found, backend, violations, examples=1, is_replay=True
         )
-        files.write(report, found, opened, otherwise=_entry(reproducer))
-    say_annotations(shown_as, annotations_of(report))
+        write_violations(options, report, found, opened, otherwise=_entry(reproducer))
+    say_annotations(options.shown_as, annotations_of(report))
     for line in _comparison(reproducer, report, found.capabilities.tensors):
         say(line)
-    leave(VIOLATION if violations else 0, opened)
+    return ended(VIOLATION if violations else 0, opened)
 
 
 def _violations(
@@ -118,7 +101,7 @@ def _comparison(reproducer: Reproducer, report: Report, tensors: str) -> list[st
         violation_text(entry, **report.names) + "\n" for entry in same or violations
     ]
     found = [entry.violation.identity for entry in violations]
-    line = reproduced_line(identity, found, subject, is_right=not violations)
+    line = reproduced_line(reproducer, found, subject, is_right=not violations)
     if not violations:
         texts = [*scenario_lines(reproducer.scenario, tensors)]
     return [*texts, f"{line} on {backend}"]

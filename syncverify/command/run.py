@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
 
 import click
 from rich.table import Table
 
-from syncverify.command.playing import follow_leader, leave, playing
+from syncverify.command.files import check_files, write_report, write_violations
+from syncverify.command.playing import ended, follow_leader, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
-from syncverify.command.replay_files import ReplayFiles
-from syncverify.command.report_so_far import ReportSoFar
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
     Observing,
@@ -24,104 +22,77 @@ from syncverify.command.verification.reported_search import (
     run_search,
 )
 from syncverify.errors import UsageError
+from syncverify.judge.evidence import Ended
+from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted
 from syncverify.playing.choice import AnyBackend, open_backend
+from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.report.annotations import annotations_of, say_annotations
-from syncverify.report.console import CommandConsole, check_folders, say
+from syncverify.report.console import CommandConsole, say
 from syncverify.report.observed import in_one_line, table_lines
 from syncverify.report.report import Report
-from syncverify.report.sarif import write_sarif
 from syncverify.report.text import diagnosis
 from syncverify.scenario.bounds import check_ranks
-from syncverify.scenario.settings import DEFAULT_RANKS, SETTINGS, Settings
+from syncverify.scenario.replay_token import decode
+from syncverify.scenario.schedule import decisions_of
+from syncverify.scenario.settings import RunOptions, Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.campaign_file import forget
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.saved_violations import SavedViolations
 from syncverify.search.shards import exhaustive_settings
+from syncverify.search.violation_database import open_database
 from syncverify.subjects.subject import Subject, resolve
 from syncverify.subjects.subject_options import check_worlds
+from syncverify.trace.source_lines import CodeLine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """Options of the command, as the help explains them; `of` makes them of click's values."""
-
-    subject: str
-    settings: Settings
-    has_ranks: bool
-    files: ReplayFiles
-    json_path: Path | None
-    sarif_path: Path | None
-    tables: bool
-    shown_as: str
-    quiet: bool
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return the options for values by the names that click gives."""
-        own = {name for name in cls.__dataclass_fields__ if name in options}
-        given = {name: options[name] for name in SETTINGS if name in options}
-        has_ranks = given["ranks"] is not None
-        ranks = given["ranks"] if has_ranks else DEFAULT_RANKS
-        database = None if options["no_database"] else given["database"]
-        # Processes take too long for features beyond the contract.
-        beyond = given["backend"] == "sim" and not options["no_beyond"]
-        changed = {"ranks": ranks, "database": database, "beyond": beyond}
-        return cls(
-            settings=Settings(**{**given, **changed}),
-            has_ranks=has_ranks,
-            files=ReplayFiles.of(options),
-            **{name: options[name] for name in own},
-        )
-
-
-def execute(options: RunOptions, began: float) -> None:
-    """Search for violations of a subject, report them and exit.
+def execute(options: RunOptions, began: float) -> int:
+    """Search for violations of a subject, and report them.
 
     `began` is the value of `time.monotonic()` at which the command began.
     """
-    settings = options.settings
     progress = SearchProgress(
         console=CommandConsole(is_quiet=options.quiet),
-        total=settings.examples,
+        total=options.examples,
         subject=options.subject,
-        backend=settings.backend,
-        contract=str(settings.contract or ""),
-        report=ReportSoFar(options.json_path),
+        backend=options.backend,
+        contract=str(options.contract or ""),
+        json_path=options.json_path,
         names_features=options.tables,
-        shows_pace=settings.cluster is not None,
-        can_go_on=settings.can_go_on,
+        shows_pace=options.cluster is not None,
+        can_go_on=options.can_go_on,
     )
-    folder = settings.database
+    folder = options.database
     assert folder is None or isinstance(folder, str | Path)  # by its option
-    with playing(lambda: progress.in_words(folder), backend=settings.backend):
-        _execute(options, progress, began)
+    with playing(lambda: progress.in_words(folder), backend=options.backend):
+        return _execute(options, progress, began)
 
 
-def _execute(options: RunOptions, progress: SearchProgress, began: float) -> None:
-    settings = options.settings
-    subject = resolve(options.subject, settings.contract)
-    check_schedules(settings.schedules, settings.backend)
-    check_folders(options.json_path, options.sarif_path)
-    options.files.check()
-    with closing(open_backend(settings.backend, subject)) as backend:
+def _execute(options: RunOptions, progress: SearchProgress, began: float) -> int:
+    subject = resolve(options.subject, options.contract)
+    check_schedules(options.schedules, options.backend)
+    check_files(options)
+    with closing(open_backend(options.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
             report = _search(options, subject, backend, progress)
             report = replace(report, seconds=time.monotonic() - began)
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
-            options.files.write(interrupt.report, subject, backend)
+            write_violations(options, interrupt.report, subject, backend)
             raise
-        options.files.write(report, subject, backend)
-    gap = report.gap(settings.require_coverage, settings.require_lines)
+        write_violations(options, report, subject, backend)
+    gap = report.gap(options.require_coverage, options.require_lines)
     _tell(options, progress, report)
     if report.campaign is not None:
         forget(report.campaign)
     if gap is not None:
         click.echo(f"{COMMAND_NAME}: {gap}", err=True)
-    leave(VIOLATION if report.has_failed else COVERAGE_GAP if gap else 0, backend)
+    code = VIOLATION if report.has_failed else COVERAGE_GAP if gap else 0
+    return ended(code, backend)
 
 
 def _search(
@@ -131,11 +102,15 @@ def _search(
     progress: SearchProgress,
 ) -> Report:
     """Say which search follows, and search."""
-    settings = replace(options.settings, progress=progress)
+    settings: Settings = replace(options, progress=progress)
     if isinstance(backend, TorchrunBackend) and not options.has_ranks:
         settings = replace(settings, ranks=backend.world_size)
     if settings.exhaustive:
-        settings = _exhaustive(options, settings, subject)
+        if options.has_ranks:
+            raise UsageError(
+                "an exhaustive search takes its ranks from --scope ranks=N"
+            )
+        settings = exhaustive_settings(settings, subject.capabilities)
         progress.total = settings.examples
     ranks, own = settings.ranks, subject.capabilities
     check_ranks(backend.name, ranks)
@@ -148,7 +123,7 @@ def _search(
     )
     progress.can_skip_features = not own.fail_on_wrong
     observes = (settings.beyond or own.fail_on_wrong) and not settings.exhaustive
-    progress.report.begin(subject, backend.name, settings.random_seed)
+    progress.begin(subject, settings.random_seed)
     with progress:
         observing = Observing(tell=progress.observed) if observes else None
         return run_search(subject, backend, settings, observing)
@@ -169,17 +144,6 @@ def _size_of_scope(settings: Settings) -> str:
     )
 
 
-def _exhaustive(options: RunOptions, settings: Settings, subject: Subject) -> Settings:
-    """Return the settings of a search that plays all of its scope.
-
-    Raises:
-        UsageError: Options contradict each other.
-    """
-    if options.has_ranks:
-        raise UsageError("an exhaustive search takes its ranks from --scope ranks=N")
-    return exhaustive_settings(settings, subject.capabilities)
-
-
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:
     """Print numbers or tables, then all that fails the run; write the report."""
     parts = _tables(report) if options.tables else _numbers(report)
@@ -187,8 +151,58 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
         progress.console.print(part)
     say_annotations(options.shown_as, annotations_of(report))
     say(diagnosis(report))
-    progress.report.write_whole(report)
-    write_sarif(options.sarif_path, report)
+    progress.end()
+    write_report(options, report)
+
+
+def record_lost(
+    options: RunOptions,
+    token: str,
+    summary: str,
+    lines: Sequence[CodeLine],
+    num_runs: int,
+) -> int:
+    """Record a scenario that loses the process that plays it: in the database and in all files.
+
+    Args:
+        options: Options of the command.
+        token: Token of the violation.
+        summary: The violation in one sentence.
+        lines: The subject's lines in a process that kept Python from running.
+        num_runs: Number of scenarios that started.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: A file cannot be written.
+    """
+    subject = resolve(options.subject, options.contract)
+    provide_layers(subject.capabilities)  # the scenario may train one
+    reproducer = decode(token)
+    if options.database is not None:
+        database = open_database(options.database, [])
+        # Unshrunk: each run of the shrinker would lose a process.
+        saved = SavedViolations(database, subject, options.backend)
+        saved.save(token, is_shrunk=False)
+    evidence = Ended(kind=reproducer.cause, details=tuple(lines))
+    found = FoundViolation(
+        Violation(reproducer.property, reproducer.cause, summary, evidence=evidence),
+        reproducer.scenario,
+        decisions_of(reproducer.schedule),
+        tensors=subject.capabilities.tensors,
+    )
+    report = Report.without_coverage(
+        subject,
+        options.backend,
+        [found],
+        seed=options.random_seed,
+        examples=num_runs,
+    )
+    say_annotations(options.shown_as, annotations_of(report))
+    write_violations(options, report, subject, None)
+    write_report(options, report, seconds=None)
+    return VIOLATION
 
 
 def _numbers(report: Report) -> Iterator[str]:

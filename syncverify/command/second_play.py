@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -33,23 +32,21 @@ from syncverify.processes.supervised import attend
 class Plays:
     """The play of a first child, and those of a second and a third one.
 
-    Args:
-        again: Plays the scenario of a token; None if nothing can.
-        patience: How long the owner waits.
+    `again` plays the scenario of a token; None if nothing can.
     """
 
     def __init__(
-        self, again: Callable[[str], None] | None, patience: Patience = DEFAULT_PATIENCE
+        self, again: Callable[[str], int] | None, patience: Patience = DEFAULT_PATIENCE
     ) -> None:
-        self._again: Callable[[str], None] = again or sys.exit
+        self._again = again
         self._may_be_early = again is not None
         self._patience = patience
         self._first: Child
         self._second: Child | None = None
         self._before: dict[int, Any] = {}
 
-    def first(self, play: Callable[[], None]) -> Child | None:
-        """Play in a child; return how the child ended, and None in the child itself."""
+    def first(self, play: Callable[[], int]) -> Child:
+        """Play in a child; return how the child ended."""
         with ExitStack() as stack:
 
             def note(child: Child) -> None:
@@ -57,8 +54,6 @@ class Plays:
                 stack.enter_context(self._passing_signals_on())
 
             first = start(play, self._patience, note=note)
-            if first is None:
-                return None
             while not first.is_over(self._patience.silence):
                 attend(self._living(), self._patience.tick)
                 self._reconsider()
@@ -67,8 +62,8 @@ class Plays:
                 self._forget_second()
         return first
 
-    def second(self) -> Child:
-        """Return how the second child ended; it starts now if it has not yet."""
+    def again(self) -> Child:
+        """Return how the next child ended; the second one may have started already."""
         with self._passing_signals_on():
             second = self._second = self._second or self._start_second()
             alone = second.silence.seconds + self._patience.release
@@ -76,12 +71,8 @@ class Plays:
             while not (second.is_finished or second.is_over(bound)):
                 attend([second], self._patience.tick)
             second.finish()
-        return second
-
-    def third(self) -> Child:
-        """Return how one more child ended."""
         self._second = None
-        return self.second()
+        return second
 
     def _reconsider(self) -> None:
         """Start a second child if the first is suspect, and forget it after a word."""
@@ -116,16 +107,11 @@ class Plays:
         return min(least, self._patience.silence)
 
     def _start_second(self) -> Child:
-        token = self._first.token
-        second = start(
-            lambda: self._again(token),
-            self._patience,
-            prepare=self._prepare,
-            is_quiet=True,
+        again, token = self._again, self._first.token
+        assert again is not None  # or no play is asked for
+        return start(
+            lambda: again(token), self._patience, prepare=self._prepare, is_quiet=True
         )
-        if second is None:  # the second child, whose play has ended
-            sys.exit()
-        return second
 
     def _prepare(self) -> None:
         """Leave the owner's part, in the second child."""

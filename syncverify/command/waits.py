@@ -6,13 +6,10 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn
 
 from rich.table import Table
 
 from syncverify.command.playing import playing
-from syncverify.command.process_exit import tell_end
 from syncverify.errors import UsageError
 from syncverify.explain.waits.answers import (
     Answer,
@@ -33,8 +30,9 @@ from syncverify.report.waits import (
     waits_json,
     waits_page,
 )
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import Capabilities, ContractChoice
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.settings import WaitsOptions
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.drawing import Drawing
 from syncverify.search.isolation import default_torch_state
@@ -45,34 +43,13 @@ _TABLE_WIDTH = 160  # characters, where output is not a terminal
 _LINES_OF_PROGRESS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitsOptions:
-    """Values of the options, by the names that click gives; the help explains each."""
-
-    subject: str
-    others: tuple[str, ...]
-    contract: str | None
-    scope: str
-    examples: int
-    ranks: int
-    seed: int
-    latency: float
-    bandwidth: float
-    time_limit_seconds: float | None
-    jobs: int
-    names_torch: bool
-    json_path: Path | None
-    html_path: Path | None
-
-
 @playing()
 @default_torch_state()
-def execute(options: WaitsOptions) -> NoReturn:
-    """Find the word of each wait, print the table, write it and exit.
+def execute(options: WaitsOptions) -> int:
+    """Find the word of each wait, print the table and write it.
 
     Raises:
         EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
-        SystemExit: Otherwise, with the exit code.
         UsageError: The subject needs processes, or is wrong with all of its waits.
     """
     check_folders(options.json_path, options.html_path)
@@ -89,11 +66,10 @@ def execute(options: WaitsOptions) -> NoReturn:
     write_json(options.json_path, waits_json(waits))
     if options.html_path is not None:
         write(options.html_path, waits_page(waits))
-    tell_end(0)
-    raise SystemExit(0)
+    return 0
 
 
-def _resolved(name: str, contract: str | None) -> Subject:
+def _resolved(name: str, contract: ContractChoice | None) -> Subject:
     subject = with_announced_counts(resolve(name, contract), "sim", [])
     if subject.capabilities.needs_processes:
         raise UsageError(
@@ -107,10 +83,8 @@ def _waits(
 ) -> AnsweredWaits:
     limit = options.time_limit_seconds
     deadline = math.inf if limit is None else time.monotonic() + limit
-    scope, link = (
-        SmallScope.parse(options.scope),
-        Link(options.latency, options.bandwidth),
-    )
+    scope = SmallScope.parse(options.scope)
+    link = Link(options.latency, options.bandwidth)
     played, answers = list[PlayedSubject](), list[Answer]()
     for subject in subjects:
         search = WaitSearch(
@@ -158,14 +132,10 @@ def _table(waits: AnsweredWaits) -> Table:
 
 @dataclass(slots=True)
 class _Progress:
-    """Prints a few lines on the progress of each stage.
-
-    Attributes:
-        last: Stage and number of scenarios of the last line.
-    """
+    """Prints a few lines on the progress of each stage."""
 
     console: CommandConsole
-    last: tuple[str, int] = ("", 0)
+    last: tuple[str, int] = ("", 0)  # stage and part of it of the last line
 
     def tell(self, stage: str, number: int, total: int) -> None:
         """Print a line if a further part of a stage is done."""

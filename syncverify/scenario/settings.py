@@ -1,12 +1,13 @@
-"""The settings of a verification, and other names and defaults that the help of a command shows.
+"""The settings of each face of syncverify, each declared once: name, type, default, meaning, option.
 
-`verify()` takes them as keyword arguments, `syncverify run` as options, a project as keys of
-`[tool.syncverify]`, and pytest as options `--syncverify-NAME`. This module imports no torch:
-help and a bad argument need none.
+A dataclass here is a face: a command, and `Settings` also `verify()`, `[tool.syncverify]` and the
+options `--syncverify-NAME` of pytest. Each field has a row, which says how commands and files take
+it. This module imports no torch: help and a bad argument need none.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -30,23 +31,22 @@ REPORT_FORMATS = {
     "text": "",
     "github": "also annotate each violation at its line of code.",
 }
-# Values of `--NAME FILE`: documents of a run, which the commands write.
-REPORT_DOCUMENTS = {
-    "sarif": "Write violations here as SARIF 2.1.0, which code hosts show beside the lines.",
-}
 RECIPE_NAMES = ("ddp", "hooks", "optimizer", "globals")  # of `syncverify init`
+# Data that a training is played with, beside its own batch.
+DATA = (
+    "plain",
+    "unequal-tokens",
+    "padding",
+    "overflow",
+    "local-overflow",
+    "nan",
+    "all-ones",
+)
 
 DEFAULT_RANKS = 4  # largest world
-
-DEFAULT_BANK_EXAMPLES = 500  # scenarios of one defect, at most
-DEFAULT_TWIN_EXAMPLES = 10  # scenarios of one fixed twin, at least
-DEFAULT_BANK_SEED = 0
-
 # Features beyond the contract: scenarios of each feature, and runs to simplify the worst.
 OBSERVED_SCENARIOS = 3
 OBSERVED_SIMPLER = 10
-WAITS_EXAMPLES = 200  # drawn scenarios of `syncverify waits`, beside those of its scope
-WAITS_SCOPE = "parameters=2,words=event+launch"
 LATENCY_MICROSECONDS, GIGABYTES_PER_SECOND = 20.0, 50.0
 # Time without progress after which a rank counts as hung. An import within a program takes
 # seconds, and one of a script longer.
@@ -54,46 +54,55 @@ PROGRAM_HANG_TIMEOUT_SECONDS = 30.0
 SCRIPT_HANG_TIMEOUT_SECONDS = 60.0
 PROBED_EXAMPLES = 100  # plain scenarios of a probe
 CONFIRMING_EXAMPLES = 150  # scenarios under the contract that a probe found
-PROBED_SCENARIOS = 12
 PROBED_SIMPLER = 60
 
+# fmt: off
 SettingKind = Literal[
-    "text", "choice", "integer", "seconds", "percent", "folder", "flag", "object"
+    "argument", "arguments", "text", "choice", "integer", "number", "positive", "seconds",
+    "percent", "file", "path", "folder", "folder or server", "flag", "object",
 ]
+# fmt: on
 _MAX_SEED: Final = 2**32  # short enough to type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A setting in words, as commands and files take it.
-
-    Attributes:
-        kind: SettingKind of its value.
-        meaning: One sentence.
-        option: Name of its option, without dashes at the start; "" for none.
-        metavar: Place of the value in a help; None for that of the kind.
-        default: Default in words, where the value does not tell.
-        least: Smallest integer.
-        most: Largest integer; None for none.
-        is_of_project: Whether `[tool.syncverify]` may have it.
-        is_of_tests: Whether it is an option of pytest.
-    """
+    """The row of a setting: how commands and files take it."""
 
     kind: SettingKind
-    meaning: str
-    option: str = ""
-    metavar: str | None = None
-    default: str = ""
-    least: int = 1
+    option: str = ""  # without dashes, "" for none; a short one follows with its dash
+    meaning: str = ""  # one sentence
+    metavar: str | None = (
+        None  # place of the value in a help; None for that of the kind
+    )
+    shown_default: str = ""  # default in words, where the value does not tell
+    choices: tuple[str, ...] = BACKEND_NAMES
+    least: int | None = 1
     most: int | None = None
-    is_of_project: bool = False
-    is_of_tests: bool = False
+    is_repeatable: bool = False
+    is_of_project: bool = False  # whether `[tool.syncverify]` may have it
+    is_of_tests: bool = False  # whether it is an option of pytest
 
 
-def _words(
-    kind: SettingKind, option: str, meaning: str, **more: Any
-) -> dict[str, Setting]:
-    return {"setting": Setting(kind=kind, meaning=meaning, option=option, **more)}
+def _row(
+    kind: SettingKind, option: str, meaning: str, default: Any = None, **more: Any
+) -> Any:
+    """Return a field with its row."""
+    row = Setting(kind=kind, option=option, meaning=meaning, **more)
+    return field(default=default, metadata={"row": row})
+
+
+def _flag(option: str, meaning: str) -> Any:
+    return _row("flag", option, meaning, default=False)
+
+
+def _several(kind: SettingKind, option: str, meaning: str, **more: Any) -> Any:
+    return _row(kind, option, meaning, default=(), is_repeatable=True, **more)
+
+
+def _place(kind: SettingKind = "argument", **default: Any) -> Any:
+    """Return a field that a command takes by its place, without an option."""
+    return field(metadata={"row": Setting(kind=kind)}, **default)
 
 
 _IN_PROJECT: Final[dict[str, Any]] = {"is_of_project": True}
@@ -102,63 +111,60 @@ _IN_TESTS: Final[dict[str, Any]] = {"is_of_project": True, "is_of_tests": True}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a verification; `SETTINGS` has them in words."""
+    """The settings of a verification; `SETTINGS` has their rows."""
 
     # fmt: off
-    contract: ContractChoice | None = field(default=None, metadata=_words(
+    contract: ContractChoice | None = _row(
         "text", "contract",
         "What SUBJECT promises: plain, everything, a built-in subject's name, or a TOML file.",
-        metavar="NAME|FILE", default="the subject's own, or plain", **_IN_TESTS))
-    backend: str = field(default="sim", metadata=_words(
-        "choice", "backend", "Where the ranks run.", **_IN_TESTS))
-    ranks: int = field(default=DEFAULT_RANKS, metadata=_words(
-        "integer", "ranks", "Worlds of up to this many ranks.", **_IN_TESTS))
-    examples: int = field(default=200, metadata=_words(
-        "integer", "examples", "Scenarios to play.", most=bounds.MAX_COUNT, **_IN_TESTS))
-    seed: int | None = field(default=None, metadata=_words(
-        "integer", "seed", "Same seed, same scenarios.", default="drawn and printed; 0 with --cluster", least=0,
-        **_IN_TESTS))
-    schedules: str = field(default="drawn", metadata=_words(
+        metavar="NAME|FILE", shown_default="the subject's own, or plain", **_IN_TESTS)
+    backend: str = _row("choice", "backend", "Where the ranks run.", "sim", **_IN_TESTS)
+    ranks: int = _row(
+        "integer", "ranks", "Worlds of up to this many ranks.", DEFAULT_RANKS, **_IN_TESTS)
+    examples: int = _row(
+        "integer", "examples", "Scenarios to play.", 200, most=bounds.MAX_COUNT, **_IN_TESTS)
+    seed: int | None = _row(
+        "integer", "seed", "Same seed, same scenarios.", least=0,
+        shown_default="drawn and printed; 0 with --cluster", **_IN_TESTS)
+    schedules: str = _row(
         "text", "schedules", "Timings to play where they matter; at most N runs of a scenario.",
-        metavar="default|drawn|all[:N]|pct[:N]", **_IN_PROJECT))
-    time_limit_seconds: float | None = field(default=None, metadata=_words(
-        "seconds", "time-limit", "Start no scenario after so many seconds.", **_IN_TESTS))
-    jobs: int = field(default=1, metadata=_words(
+        "drawn", metavar="default|drawn|all[:N]|pct[:N]", **_IN_PROJECT)
+    time_limit_seconds: float | None = _row(
+        "seconds", "time-limit", "Start no scenario after so many seconds.", **_IN_TESTS)
+    jobs: int = _row(
         "integer", "jobs", "Processes that search in parallel; same seed and jobs, same report.",
-        most=bounds.MAX_JOBS, **_IN_PROJECT))
-    database: ExampleDatabase | Path | str | None = field(default=None, metadata=_words(
-        "folder", "database",
+        1, most=bounds.MAX_JOBS, **_IN_PROJECT)
+    database: ExampleDatabase | Path | str | None = _row(
+        "folder or server", "database",
         "Keep violations here, such as in .syncverify; the next run plays them first.",
-        metavar="FOLDER|redis://HOST", **_IN_PROJECT))
-    cluster: str | None = field(default=None, metadata=_words(
+        metavar="FOLDER|redis://HOST", **_IN_PROJECT)
+    cluster: str | None = _row(
         "text", "cluster",
         "Search in shards on dask.distributed; the same command goes on after an interrupt.",
-        metavar="local[:N]|ADDRESS|FILE"))
-    require_coverage: float | None = field(default=None, metadata=_words(
+        metavar="local[:N]|ADDRESS|FILE")
+    require_coverage: float | None = _row(
         "percent", "require-coverage",
-        "Fail unless scenarios had every feature value and this share of pairs.", **_IN_PROJECT))
-    require_lines: float | None = field(default=None, metadata=_words(
+        "Fail unless scenarios had every feature value and this share of pairs.", **_IN_PROJECT)
+    require_lines: float | None = _row(
         "percent", "fail-under-lines",
-        "Fail unless this share of the lines in the subject's functions ran.",
-        **_IN_PROJECT))
-    stop_at_first: bool = field(default=False, metadata=_words(
-        "flag", "stop-at-first", "End at the first violation: shrink and report that one alone."))
-    focus: str | None = field(default=None, metadata=_words(
+        "Fail unless this share of the lines in the subject's functions ran.", **_IN_PROJECT)
+    stop_at_first: bool = _flag(
+        "stop-at-first", "End at the first violation: shrink and report that one alone.")
+    focus: str | None = _row(
         "text", "focus", "Give most scenarios a special value of a topic, such as bucket_cap.",
-        metavar="TOPIC"))
-    exhaustive: bool = field(default=False, metadata=_words(
-        "flag", "exhaustive",
+        metavar="TOPIC")
+    exhaustive: bool = _flag(
+        "exhaustive",
         "Play every scenario of a small scope, with all schedules; the same command goes on after "
-        "an interrupt."))
-    scope: str = field(default="", metadata=_words(
-        "text", "scope", "Bounds of --exhaustive; see docs/exhaustive.md.",
-        metavar="NAME=N,...", default="ranks=2,parameters=3,buckets=2,micro_batches=2,steps=2,"
-        "words=event"))
-    beyond: bool = field(default=False, metadata=_words(
-        "flag", "",
-        "Observe features beyond the contract; a contract with `fail_on_wrong` always does."))
-    progress: Progress[Any] | None = field(default=None, metadata=_words(
-        "object", "", "Receives each scenario, each violation and each run for shrinking."))
+        "an interrupt.")
+    scope: str = _row(
+        "text", "scope", "Bounds of --exhaustive; see docs/exhaustive.md.", "",
+        metavar="NAME=N,...", shown_default="ranks=2,parameters=3,buckets=2,micro_batches=2,"
+        "steps=2,words=event")
+    beyond: bool = _flag(
+        "", "Observe features beyond the contract; a contract with `fail_on_wrong` always does.")
+    progress: Progress[Any] | None = _row(
+        "object", "", "Receives each scenario, each violation and each run for shrinking.")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -179,9 +185,274 @@ class Settings:
         return self.exhaustive or self.cluster is not None
 
 
-SETTINGS: Final[Mapping[str, Setting]] = {
-    each.name: each.metadata["setting"] for each in fields(Settings)
-}
+def rows(face: type[Any]) -> dict[str, Setting]:
+    """Return the rows of a face, by the names of its fields."""
+    return {
+        each.name: each.metadata["row"]
+        for each in fields(face)
+        if "row" in each.metadata
+    }
+
+
+SETTINGS: Final[Mapping[str, Setting]] = rows(Settings)
 DEFAULTS: Final[Mapping[str, Any]] = {
     each.name: each.default for each in fields(Settings)
 }
+
+
+def _like_run(name: str, **changes: Any) -> Any:
+    """Return a field like that of `Settings`, with another default or another row."""
+    default = changes.pop("default", DEFAULTS[name])
+    row = dataclasses.replace(SETTINGS[name], **changes)
+    return field(default=default, metadata={"row": row})
+
+
+# fmt: off
+# Rows of several faces.
+def _backend_with_data() -> Any:
+    return _like_run("backend", choices=("sim", "streams", "gloo"))
+
+
+def _seed() -> Any:
+    return _like_run("seed", default=0, shown_default="")
+
+
+def _count(option: str, meaning: str, default: int, least: int = 1) -> Any:
+    return _row("integer", option, meaning, default, least=least, most=bounds.MAX_COUNT)
+
+
+def _device(noun: str) -> Any:
+    meaning = f"Device that torch names to the {noun}."
+    return _row("choice", "device", meaning, "cuda", choices=("cuda", "cpu"))
+
+
+def _names_torch() -> Any:
+    return _flag("names-torch", "Name torch's own lines in the report too.")
+
+
+def _hang_timeout(default: float) -> Any:
+    meaning = "Time that a rank may compute without a call of torch, or that ranks only sleep."
+    return _row("seconds", "hang-timeout", meaning, default)
+
+
+def _json(meaning: str = "Write the report here.") -> Any:
+    return _row("file", "json", meaning)
+
+
+def _page(meaning: str = "Write the report here as a page with timelines.") -> Any:
+    return _row("file", "html", meaning, metavar="PATH")
+
+
+def _trace() -> Any:
+    return _row("file", "trace", "Write the first violation here, for Perfetto.", metavar="PATH")
+
+
+def _dumps() -> Any:
+    meaning = "Write the first violation into this folder, as torch's recorder dumps it."
+    return _row("path", "flight-recorder", meaning, metavar="PATH")
+
+
+def _format() -> Any:
+    meaning = " ".join(f"{name}: {words}" for name, words in REPORT_FORMATS.items() if words)
+    return _row("choice", "format", meaning, "text", choices=tuple(REPORT_FORMATS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions(Settings):
+    """`syncverify run`."""
+
+    subject: str = _place()
+    ranks: int = _like_run("ranks", shown_default=str(DEFAULT_RANKS))
+    has_ranks: bool = False  # whether a number of ranks was given
+    no_database: bool = _flag(
+        "no-database",
+        "Keep no violations and play none first; overrides the project's default.")
+    no_beyond: bool = _flag(
+        "no-beyond",
+        "Skip features beyond the contract, which take two thirds of the time on sim.")
+    json_path: Path | None = _json()
+    html_path: Path | None = _page()
+    trace_path: Path | None = _trace()
+    dumps_path: Path | None = _dumps()
+    sarif_path: Path | None = _row(
+        "file", "sarif",
+        "Write violations here as SARIF 2.1.0, which code hosts show beside the lines.")
+    shown_as: str = _format()
+    tables: bool = _flag(
+        "tables",
+        "Print tables: what scenarios contained, lines, features beyond the contract.")
+    quiet: bool = _flag("quiet -q", "Print violations and the verdict alone.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """`syncverify replay`."""
+
+    token_or_file: str = _place()
+    subject: str = _place(default="")  # "" for that of a report
+    contract: ContractChoice | None = _like_run("contract")
+    backend: str = _like_run("backend", default="", shown_default="the report's, or sim")
+    html_path: Path | None = _page()
+    trace_path: Path | None = _trace()
+    dumps_path: Path | None = _dumps()
+    shown_as: str = _format()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeOptions:
+    """`syncverify probe`."""
+
+    subject: str = _place()
+    contract: ContractChoice | None = _like_run("contract")
+    backend: str = _backend_with_data()
+    ranks: int = _like_run("ranks")
+    scenarios: int = _count("scenarios", "Scenarios of each feature.", 12)
+    seed: int = _seed()
+    output: Path | None = _row(
+        "file", "output", "Write the contract that SUBJECT keeps here, as TOML.")
+    json_path: Path | None = _json()
+    shown_as: str = _format()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitsOptions:
+    """`syncverify waits`."""
+
+    subject: str = _place()
+    others: tuple[str, ...] = _place("arguments")
+    contract: ContractChoice | None = _like_run("contract")
+    scope: str = _like_run(
+        "scope", default="parameters=2,words=event+launch", shown_default="",
+        meaning="Play all of this scope.")
+    examples: int = _count("examples", "Drawn scenarios beside those of the scope.", 200)
+    ranks: int = _like_run("ranks", meaning="Most ranks of a drawn scenario.")
+    seed: int = _seed()
+    latency: float = _row(
+        "number", "latency", "Latency of the link of exposed times.", LATENCY_MICROSECONDS,
+        metavar="MICROSECONDS")
+    bandwidth: float = _row(
+        "positive", "bandwidth", "Bandwidth of that link.", GIGABYTES_PER_SECOND, metavar="GB/S")
+    time_limit_seconds: float | None = _like_run(
+        "time_limit_seconds", meaning="Play no more after so many seconds.")
+    jobs: int = _like_run("jobs", meaning="Processes that play; the answers are the same.")
+    names_torch: bool = _flag(
+        "torch-lines", "Name waits in torch's own Python code, such as that of DDP.")
+    json_path: Path | None = _json("Write the answers here.")
+    html_path: Path | None = _row("file", "html", "Write them here as a page.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """`syncverify simulate`."""
+
+    program: str = _place()
+    ranks: int = _like_run("ranks", meaning="Number of ranks.")
+    device: Literal["cuda", "cpu"] = _device("program")
+    schedules: str = _row(
+        "text", "schedules", "Orders of the ranks to play: default, all[:N], pct[:N].", "default",
+        metavar="WHICH")
+    schedule: str = _row(
+        "text", "schedule",
+        "Choices of the first run, as a report prints them: it plays that run again.", "",
+        metavar="CHOICES")
+    seed: int = _seed()
+    names_torch: bool = _names_torch()
+    hang_timeout: float = _hang_timeout(PROGRAM_HANG_TIMEOUT_SECONDS)
+    json_path: Path | None = _json()
+    html_path: Path | None = _page()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """`syncverify record`."""
+
+    nproc: int = _row(
+        "integer", "nproc", "Number of ranks, each a process.", 2, most=512, metavar="N")
+    is_module: bool = _flag("-m", "SCRIPT is a module, as after `python -m`.")
+    device: Literal["cuda", "cpu"] = _device("script")
+    out: Path | None = _row(
+        "folder", "out", "Write the traces here.  [recorded-SCRIPT]", metavar="FOLDER")
+    names_torch: bool = _names_torch()
+    hang_timeout: float = _hang_timeout(SCRIPT_HANG_TIMEOUT_SECONDS)
+    json_path: Path | None = _json()
+    html_path: Path | None = _page()
+    script: str = _place()
+    arguments: tuple[str, ...] = _place("arguments")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeOptions:
+    """`syncverify judge`."""
+
+    folder: Path
+    json_path: Path | None = _json()
+    html_path: Path | None = _page()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """`syncverify read`."""
+
+    dumps: tuple[Path, ...]
+    shown_as: str = _format()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """`syncverify export`."""
+
+    token_or_file: str = _place()
+    subject: str = _place()
+    contract: ContractChoice | None = _like_run("contract")
+    script: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityOptions:
+    """`syncverify parity`; None for the value of the module."""
+
+    module: str = _place()
+    layouts: tuple[str, ...] = _several(
+        "text", "layouts",
+        "Axes and sizes, such as dp=2,tp=2, or all:N for all of N ranks at most; repeatable.",
+        metavar="LAYOUT")
+    steps: int | None = _row("integer", "steps", "Number of steps.", metavar="INTEGER RANGE")
+    micro_batches: tuple[int, ...] = _several(
+        "integer", "micro-batches", "Number of parts of each rank's batch; repeatable.",
+        metavar="N")
+    seed: int | None = _row(
+        "integer", "seed", "Seed of model and data.", least=None, metavar="INTEGER")
+    size: tuple[str, ...] = _several(
+        "text", "size",
+        "An argument of build() in the place of its default, such as layers=1; repeatable.",
+        metavar="NAME=N")
+    rows: int | None = _row(
+        "integer", "rows", "Number of rows of the whole batch to train on.",
+        metavar="INTEGER RANGE")
+    data: tuple[str, ...] = _several(
+        "choice", "data", "Beside the batch as it is, play these data alone; repeatable.",
+        choices=DATA)
+    time_limit: float | None = _row("seconds", "time-limit", "Start no layout after this time.")
+    is_quiet: bool = _flag("quiet", "Print no progress.")
+    json_path: Path | None = _json()
+    html_path: Path | None = _page("Write the report here as a page: layouts against tensors.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankOptions:
+    """`syncverify bank`."""
+
+    only: tuple[str, ...] = _several(
+        "text", "only", "Play this entry only; may be repeated.", metavar="ID")
+    backend: str = _backend_with_data()
+    examples: int = _count(
+        "examples", "Most scenarios of a defect; the first that shows it ends the search.", 500)
+    twin_examples: int = _count(
+        "twin-examples", "Least scenarios of a fixed twin, in which nothing may be found.", 10,
+        least=0)
+    diagnoses: bool = _flag(
+        "diagnose", "Look for a fix of each defect, and for its guilty line in the report.")
+    seed: int = _seed()
+    jobs: int = _like_run("jobs", meaning="Processes that play entries in parallel.")
+    json_path: Path | None = _json("Write the table here.")
+# fmt: on

@@ -4,45 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from syncverify.command.bank.jobs import play_all
-from syncverify.command.bank.play import BankBudget, EntryResult
+from syncverify.command.bank.play import EntryResult, play_all
 from syncverify.command.bank.table import line_of, summary, table, to_json
 from syncverify.command.playing import playing
-from syncverify.command.process_exit import VIOLATION, tell_end
+from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
 from syncverify.report.console import CommandConsole, check_folders, write_json
+from syncverify.scenario.settings import BankOptions
 from syncverify.subjects.bugbank.catalogue import entries, entry_of
 from syncverify.subjects.bugbank.entry import Entry
 
 _TABLE_WIDTH = 200  # characters, where output is not a terminal
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BankOptions:
-    """Values of the options, by the names that click gives; the help explains each."""
-
-    only: tuple[str, ...]
-    backend: str
-    examples: int
-    twin_examples: int
-    seed: int
-    jobs: int
-    diagnose: bool
-    json_path: Path | None
-
-
 @playing()
-def execute(options: BankOptions) -> NoReturn:
-    """Play the bank, print its table and exit.
+def execute(options: BankOptions) -> int:
+    """Play the bank and print its table.
 
     Raises:
-        SystemExit: With the exit code.
         UsageError: An id is unknown, the backend plays none of the entries, or the file of the
             table cannot be written.
     """
@@ -53,30 +35,21 @@ def execute(options: BankOptions) -> NoReturn:
     left_out = _left_out(chosen, options.backend)
     if not playable:
         raise UsageError(f"nothing to play on {options.backend}: {left_out}")
-    budget = BankBudget(
-        options.examples, options.twin_examples, options.seed, options.diagnose
-    )
     console = CommandConsole()
     if not console.is_terminal:
         console.width = max(console.width, _TABLE_WIDTH)
-    rows = _play(console, playable, options.backend, budget, options.jobs)
+    rows = _play(console, playable, options)
     console.print(table(rows))
     if len(playable) < len(chosen):
         console.print(f"left out: {left_out}")
     for line in summary(rows):
         console.print(line)
-    write_json(options.json_path, to_json(rows, budget))
-    code = 0 if all(row.is_right for row in rows) else VIOLATION
-    tell_end(code)
-    raise SystemExit(code)
+    write_json(options.json_path, to_json(rows, options))
+    return 0 if all(row.is_right for row in rows) else VIOLATION
 
 
 def _play(
-    console: CommandConsole,
-    chosen: Sequence[Entry],
-    backend: str,
-    budget: BankBudget,
-    jobs: int,
+    console: CommandConsole, chosen: Sequence[Entry], options: BankOptions
 ) -> list[EntryResult]:
     """Play entries, print a line about each, and sort the results as they were chosen."""
     order = [entry.name for entry in chosen]
@@ -84,7 +57,7 @@ def _play(
     rows: list[EntryResult] = []
     with (
         Progress(*columns, console=console, disable=not console.is_terminal) as bar,
-        closing(play_all(chosen, backend, budget, jobs)) as results,
+        closing(play_all(chosen, options)) as results,
     ):
         task = bar.add_task("playing", total=len(order))
         for row in results:

@@ -10,8 +10,9 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from syncverify.command.bank.play import BankBudget, EntryResult
+from syncverify.command.bank.play import EntryResult
 from syncverify.plain_text import counted, noun_of
+from syncverify.scenario.settings import BankOptions
 
 TABLE_VERSION = 1
 _HEADINGS = (
@@ -95,12 +96,12 @@ def _about_found(
         f"{median(row.seconds for row in found):.2f} s"
     )
     yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
-    diagnoses = [row.diagnosis for row in rows if row.diagnosis is not None]
-    if diagnoses:
-        num_shown = sum(each.is_line_shown for each in diagnoses)
-        num_fixed = sum(bool(each.fix) for each in diagnoses)
-        yield f"guilty line shown: {_share(num_shown, len(diagnoses))}"
-        yield f"fix as code that was played: {_share(num_fixed, len(diagnoses))}"
+    diagnosed = [row for row in rows if row.fix is not None]
+    if diagnosed:
+        num_shown = sum(row.is_line_shown is True for row in diagnosed)
+        num_fixed = sum(bool(row.fix) for row in diagnosed)
+        yield f"guilty line shown: {_share(num_shown, len(diagnosed))}"
+        yield f"fix as code that was played: {_share(num_fixed, len(diagnosed))}"
     caught = [row.caught for row in found if row.caught is not None]
     yield (
         f"median after shrinking: {_median((each.ranks for each in caught), 'rank')}, "
@@ -123,13 +124,13 @@ def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "0 of 0"
 
 
-def to_json(rows: Sequence[EntryResult], budget: BankBudget) -> dict[str, Any]:
-    """Return the budget and all results as plain JSON values; the format is versioned."""
-    entries = [_row_json(row) for row in rows]
-    return {"version": TABLE_VERSION, **asdict(budget), "entries": entries}
-
-
-def _row_json(row: EntryResult) -> dict[str, Any]:
-    fields = asdict(row)
-    diagnosis = fields.pop("diagnosis") or {"is_line_shown": None, "fix": None}
-    return fields | diagnosis
+def to_json(rows: Sequence[EntryResult], options: BankOptions) -> dict[str, Any]:
+    """Return the numbers of scenarios and all results as plain JSON values; the format is versioned."""
+    return {
+        "version": TABLE_VERSION,
+        "examples": options.examples,
+        "twin_examples": options.twin_examples,
+        "seed": options.seed,
+        "diagnoses": options.diagnoses,
+        "entries": [asdict(row) for row in rows],
+    }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from syncverify.command.export.played import played_with_methods
 from syncverify.command.export.script import Reproduction
 from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradient_of
 from syncverify.command.export.subject_text import subject_text
-from syncverify.command.export.trial import Trial, try_script
-from syncverify.command.playing import leave, playing
+from syncverify.command.playing import playing
+from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
 from syncverify.judge.properties.accumulation import (
     accumulation_is_local_until_reduced,
@@ -21,35 +24,42 @@ from syncverify.judge.properties.accumulation import (
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
 from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE
+from syncverify.playing.program.two_synchronizers import TwoSynchronizers
 from syncverify.playing.sim import SimBackend
 from syncverify.report.console import check_folders, say
 from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.settings import ExportOptions
 from syncverify.scenario.step_plan import GROWN
-from syncverify.search.replayed import observing
-from syncverify.subjects.subject import Subject, resolve
+from syncverify.search.replayed import Replayed, observing, replayed
+from syncverify.subjects.subject import Subject, resolve, same_signature
 
 # Uses that take several parameters together.
 _SHARED_USES: Final = ("added_to_another", INTO_ONE_STORAGE)
+_OPTIONAL_METHODS: Final = (
+    *("flush", "mark_ready", "reset", "run_micro_batch", "evaluate"),
+    *("set_required_accumulations", "step_in_backward"),
+)
+# A script imports torch once for each rank, and plays a few micro-batches.
+_TIME_LIMIT_SECONDS = 120.0
 
 
 @playing()
-def execute(
-    token_or_file: str, subject: str, contract: str | None, script: Path
-) -> None:
-    """Write the script of a recorded violation, and exit.
+def execute(options: ExportOptions) -> int:
+    """Write the script of a recorded violation.
 
     Raises:
         UsageError: No script can show the violation; the message says why.
     """
+    subject, script = options.subject, options.script
     check_folders(script)
     if script.exists():
         raise UsageError(f"{str(script)!r} exists already; hint: name another file")
-    reproducer = load(token_or_file)
+    reproducer = load(options.token_or_file)
     refuse_features(reproducer.scenario)
-    resolved = observing(resolve(subject, contract), reproducer.scenario)
+    resolved = observing(resolve(subject, options.contract), reproducer.scenario)
     reproduction = reproduction_of(reproducer, resolved, script.parent)
     trial = write_and_try(reproduction, script)
     if not trial.shows_wrong_gradient:
@@ -62,17 +72,13 @@ def execute(
     say(
         f"\nwrote {script}: `python {script}` shows this with torch alone, and exits with 1"
     )
-    with closing(SimBackend()) as backend:
-        leave(0, backend)
+    return 0
 
 
 def reproduction_of(
     reproducer: Reproducer, subject: Subject, folder: Path
 ) -> Reproduction:
-    """Play a reproducer on `sim`.
-
-    Returns:
-        The wrong gradient, for a script in a folder.
+    """Play a reproducer on `sim`, and return its wrong gradient for a script in a folder.
 
     Raises:
         UsageError: No script can show the violation.
@@ -96,31 +102,91 @@ def reproduction_of(
     )
 
 
-def write_and_try(
-    reproduction: Reproduction, script: Path, python: Sequence[str] = (sys.executable,)
-) -> Trial:
-    """Write the script and run it, again with stand-ins for CUDA streams if it shows nothing wrong.
-
-    Returns:
-        The last trial.
-    """
+def write_and_try(reproduction: Reproduction, script: Path) -> Trial:
+    """Write the script and run it, again with stand-ins for CUDA streams if it shows nothing wrong."""
     trial = Trial(None, "", "")
     for without_streams in (False, True):
         script.write_text(
             reproduction.text(without_streams=without_streams), encoding="utf-8"
         )
-        trial = try_script(script, python)
+        trial = _tried(script)
         if trial.code is None or trial.shows_wrong_gradient:
             break
     return trial
 
 
-def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
-    """Return the wrong gradient.
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The end of a script."""
 
-    Raises:
-        UsageError: No gradient of a script would be wrong.
-    """
+    code: int | None  # None if it did not end in time
+    output: str  # by rank: the ranks themselves print in any order
+    complaint: str  # its standard error
+
+    @property
+    def shows_wrong_gradient(self) -> bool:
+        """Tell whether a wrong gradient, and nothing else, ended the script."""
+        return self.code == VIOLATION and " is WRONG " in self.output
+
+    @property
+    def last_words(self) -> str:
+        """Return one line about the end of a script that shows no wrong gradient."""
+        if self.code is None:
+            return f"it did not end within {_TIME_LIMIT_SECONDS:.0f} s"
+        lines = self.complaint.strip().splitlines()
+        if self.code and lines:
+            return lines[-1]
+        return f"exit code {self.code}: the gradient is right there"
+
+
+def _tried(script: Path) -> Trial:
+    """Run a script, and end it with all of its ranks."""
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # one group of processes, which can end together
+    ) as process:
+        try:
+            output, complaint = process.communicate(timeout=_TIME_LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return Trial(None, "", "")
+        finally:
+            with suppress(ProcessLookupError):  # the usual case: all have ended
+                os.killpg(process.pid, signal.SIGKILL)
+    by_rank = sorted(re.split(r"^(?=rank \d)", output, flags=re.MULTILINE))
+    return Trial(process.returncode, "".join(by_rank), complaint)
+
+
+def played_with_methods(
+    reproducer: Reproducer, subject: Subject
+) -> tuple[Replayed, frozenset[str]]:
+    """Play a reproducer on `sim`; return the play, and the optional methods of the synchronizer."""
+    methods = set[str]()
+
+    @same_signature(subject.factory)
+    def make(*given: Any) -> Any:
+        made = subject.factory(*given)
+        methods.update(_methods_of(made))
+        return made
+
+    played = replayed(reproducer, replace(subject, factory=make), SimBackend())
+    if reproducer.scenario.synchronizers == "two":
+        methods.update(_methods_of(TwoSynchronizers))
+    return played, frozenset(methods)
+
+
+def _methods_of(synchronizer: object) -> set[str]:
+    return {
+        name
+        for name in _OPTIONAL_METHODS
+        if callable(getattr(synchronizer, name, None))
+    }
+
+
+def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
+    """Return the wrong gradient; raise UsageError if no gradient of a script would be wrong."""
     named = f"{violation.property} ({violation.cause})"
     if violation.evidence.unordered is not None:
         raise UsageError(
@@ -137,11 +203,7 @@ def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
 
 
 def refuse_features(scenario: Scenario) -> None:
-    """Refuse a scenario with features that no script can play.
-
-    Raises:
-        UsageError: It has one.
-    """
+    """Raise UsageError for a scenario with features that no script can play."""
     present = dict.fromkeys(optional_features(scenario))
     uses = {spec.use for spec in scenario.parameters}
     for feature, is_met in (

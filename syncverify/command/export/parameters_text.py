@@ -1,13 +1,13 @@
-"""The parameters of a scenario as lines of a script."""
+"""The parameters of a scenario, and tensors, as lines of a script."""
 
 from __future__ import annotations
 
 import keyword
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 import torch
 
-from syncverify.command.export.literals import tensor_by_rank
 from syncverify.playing.program.model import LocalModel, build_model
 from syncverify.scenario.distribution import in_format, rank_tensor
 from syncverify.scenario.other_meshes import mesh_of
@@ -49,6 +49,7 @@ _TAKEN = frozenset(
         "train",
     ]
 )
+_SPECIAL = {"inf": "torch.inf", "-inf": "-torch.inf", "nan": "torch.nan"}
 
 
 def variable_names(scenario: Scenario, taken: Collection[str]) -> dict[str, str]:
@@ -158,3 +159,38 @@ def groups_text(scenario: Scenario, variables: Mapping[str, str]) -> str:
     groups = LocalModel(scenario, 0, names).param_groups(0)  # type: ignore[arg-type]
     listed = (f"[{', '.join(map(str, group))}]" for group in groups)
     return f"[{', '.join(listed)}]"
+
+
+def tensor_by_rank(
+    values: Mapping[int, torch.Tensor], dtype: str, memory_format: str = "contiguous"
+) -> str:
+    """Return an expression for a tensor, by global rank; where they differ, it reads `rank`."""
+    typed = "" if dtype == "float32" else f", dtype=torch.{dtype}"
+    if len({value.shape for value in values.values()}) > 1:
+        return _by_rank(
+            {r: tensor_by_rank({r: v}, dtype, memory_format) for r, v in values.items()}
+        )
+    value = next(iter(values.values()))
+    if not value.numel():
+        return f"torch.zeros({tuple(value.shape)}{typed})"
+    numbers = {r: _number_text(v.double().tolist()) for r, v in values.items()}
+    text = f"torch.tensor({_by_rank(numbers)}{typed})"
+    plain = value.contiguous()
+    is_laid_out = in_format(plain, memory_format).stride() != plain.stride()
+    return f"in_format({text}, {memory_format!r})" if is_laid_out else text
+
+
+def _number_text(number: Any) -> str:
+    if isinstance(number, list):
+        return f"[{', '.join(map(_number_text, number))}]"
+    return _SPECIAL.get(str(number), str(number))
+
+
+def _by_rank(texts: Mapping[int, str]) -> str:
+    """Return one expression for texts that may differ between ranks."""
+    if len({*texts.values()}) == 1:
+        return next(iter(texts.values()))
+    if [*texts] == [*range(len(texts))]:
+        return f"[{', '.join(texts.values())}][rank]"
+    listed = ", ".join(f"{rank}: {text}" for rank, text in texts.items())
+    return f"{{{listed}}}[rank]"

@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any, Final
 
-from syncverify.command.export.embedding import EmbeddedSource, embedded
-from syncverify.command.export.literals import tensor_by_rank
 from syncverify.command.export.parameters_text import (
     groups_text,
     mesh_lines,
     parameter_lines,
+    tensor_by_rank,
     variable_names,
 )
 from syncverify.command.export.shown_gradient import ShownGradient
-from syncverify.command.export.subject_text import SubjectText
+from syncverify.command.export.subject_text import (
+    EmbeddedSource,
+    SubjectText,
+    embedded,
+)
 from syncverify.command.export.training_text import TrainingText, bucket_text
 from syncverify.plain_text import plain
 from syncverify.playing.program.graphs.backwards import BACKWARDS
@@ -117,24 +120,17 @@ _EMBEDDABLE: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """A gradient, and all that a script needs to show it.
-
-    Attributes:
-        subject: The subject in the script.
-        takes_count: Whether the constructor takes the number of micro-batches.
-        shown: The gradient.
-        violation: The violation in words.
-        pauses: Whether micro-batches leave time to reductions that run beside them. Otherwise
-            a reduction that comes too early may wait for the last micro-batch by chance.
-    """
+    """A gradient, and all that a script needs to show it."""
 
     scenario: Scenario
     capabilities: Capabilities
     subject: SubjectText
     methods: frozenset[str]
-    takes_count: bool
+    takes_count: bool  # whether the constructor takes the number of micro-batches
     shown: ShownGradient
-    violation: str
+    violation: str  # in words
+    # Whether micro-batches leave time to reductions that run beside them. Otherwise a reduction
+    # that comes too early may wait for the last micro-batch by chance.
     pauses: bool = False
 
     def text(self, *, without_streams: bool) -> str:

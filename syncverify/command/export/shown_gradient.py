@@ -20,30 +20,19 @@ from syncverify.trace.run import Observation
 
 @dataclass(frozen=True, slots=True)
 class ShownGradient:
-    """The gradient of one parameter at one moment, on all ranks.
-
-    Attributes:
-        moment: Moment at which the gradient is read.
-        expected: Right gradient in float64, by global rank. Judged ranks only.
-        may_be_missing: Whether a missing gradient is also right.
-        is_wrong: Whether it was wrong on some rank.
-    """
+    """The gradient of one parameter at one moment, on all ranks."""
 
     spec: ParameterSpec
     moment: Observe
-    expected: Mapping[int, torch.Tensor]
-    may_be_missing: bool
-    is_wrong: bool
+    expected: Mapping[int, torch.Tensor]  # float64, by global rank; judged ranks only
+    may_be_missing: bool  # whether a missing gradient is also right
+    is_wrong: bool  # on some rank
 
 
 def wrong_gradient_of(
     judgement: Judgement, violation: Violation
 ) -> ShownGradient | None:
-    """Return the gradient that a violation is about, or else the first wrong one of the run.
-
-    Returns:
-        None if no gradient of the run is wrong.
-    """
+    """Return the gradient that a violation is about, or else the first wrong one of the run, if any."""
     step = violation.evidence.step
     micro_batch = violation.evidence.micro_batch
     first = None
@@ -113,15 +102,7 @@ def _after_wait(
         return None
     count = step_plan.num_micro_batches(judgement.scenario, step)
     ranks, divisor = reference.contributors(spec, rank), reference.divisor(spec, rank)
-    return ExpectedGradient(
-        reference=reference,
-        spec=spec,
-        rank=rank,
-        step=step,
-        count=count,
-        ranks=ranks,
-        divisor=divisor,
-    )
+    return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
 
 
 def _while_accumulating(

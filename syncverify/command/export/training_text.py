@@ -8,8 +8,7 @@ from typing import assert_never
 
 import torch
 
-from syncverify.command.export.literals import tensor_by_rank
-from syncverify.command.export.parameters_text import local_in_graph
+from syncverify.command.export.parameters_text import local_in_graph, tensor_by_rank
 from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs.uses import USES
 from syncverify.playing.program.rank_program import BYTES_PER_MB
@@ -42,20 +41,13 @@ _CPU = 'torch.device("cpu")'
 
 @dataclass(frozen=True, slots=True)
 class TrainingText:
-    """Writes the training program of a scenario.
-
-    Attributes:
-        variables: Variable of each parameter, by its name.
-        make: Expression that makes a synchronizer, up to its number of backwards.
-        takes_count: Whether the expression takes that number.
-        pauses: Whether micro-batches leave time to reductions that run beside them.
-    """
+    """Writes the training program of a scenario; `Reproduction` explains the other fields."""
 
     scenario: Scenario
     capabilities: Capabilities
     methods: frozenset[str]
-    variables: Mapping[str, str]
-    make: str
+    variables: Mapping[str, str]  # of each parameter, by its name
+    make: str  # makes a synchronizer, up to its number of backwards
     takes_count: bool
     pauses: bool
 

@@ -64,48 +64,22 @@ from syncverify.search.violation_database import open_database
 from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_options import check_worlds
 
-# Receives a feature, its number from 1, the number of all features, and the rating of the
-# feature: None before it is played.
-Tell = Callable[[str, int, int, Rating | None], None]
-
-
-def _tell_nothing(feature: str, number: int, total: int, rating: Rating | None) -> None:
-    """Show no progress."""
-
 
 @dataclass(frozen=True, slots=True)
 class Observing:
-    """How much of each feature beyond the contract is observed.
+    """How much of each feature beyond the contract is observed."""
 
-    Attributes:
-        num_scenarios: Number of scenarios of a feature.
-        num_simpler: Number of runs in which the worst scenario may become simpler.
-        tell: Receives each feature before it is played, and again with its rating.
-    """
-
-    num_scenarios: int = OBSERVED_SCENARIOS
-    num_simpler: int = OBSERVED_SIMPLER
-    tell: Tell = _tell_nothing
-
-    def plan(
-        self, max_ranks: int, random_seed: int, deadline: float | None
-    ) -> ObservationPlan:
-        """Return the plan of the observation in one run."""
-        return ObservationPlan(
-            max_ranks=max_ranks,
-            num_scenarios=self.num_scenarios,
-            num_simpler=self.num_simpler,
-            random_seed=random_seed,
-            deadline=deadline,
-        )
+    num_scenarios: int = OBSERVED_SCENARIOS  # of a feature
+    num_simpler: int = (
+        OBSERVED_SIMPLER  # runs in which its worst scenario may become simpler
+    )
+    # Receives a feature, its number from 1, the number of all features, and the rating of the
+    # feature: None before it is played.
+    tell: Callable[[str, int, int, Rating | None], None] = lambda *_: None
 
 
 class ObservationInterrupted(KeyboardInterrupt):  # as its base
-    """An interrupt while features were observed.
-
-    Attributes:
-        report: The report of all that was judged until then.
-    """
+    """An interrupt while features were observed, with the report of all that was judged until then."""
 
     def __init__(self, report: Report) -> None:
         super().__init__()
@@ -117,21 +91,16 @@ def with_features(
     subject: Subject,
     backend: Backend,
     plan: ObservationPlan,
+    observing: Observing,
     known: Collection[Identity],
-    tell: Tell,
 ) -> Report:
     """Observe the features beyond the contract of a subject.
 
-    Args:
-        report: The report of the search.
-        subject: The synchronizer.
-        backend: Backend that plays the scenarios.
-        plan: Size and seed of the observation.
-        known: Identities of violations of plain training steps.
-        tell: Receives each feature before it is played, and again with its rating.
+    `known` has the identities of violations of plain training steps, which say nothing of a
+    feature.
 
     Returns:
-        The report, with one entry for each feature that the contract does not promise.
+        The report of a search, with one entry for each feature that the contract does not promise.
 
     Raises:
         ObservationInterrupted: An interrupt; features that it met are not tried.
@@ -141,10 +110,10 @@ def with_features(
     observations = observe(subject, backend, plan, features, known)
     try:
         for number, feature in enumerate(features, start=1):
-            tell(feature, number, len(features), None)
+            observing.tell(feature, number, len(features), None)
             observation = next(observations)
             observed.append(_observed_feature(observation, subject, backend.name))
-            tell(feature, number, len(features), observation.rating)
+            observing.tell(feature, number, len(features), observation.rating)
     except KeyboardInterrupt:
         observed += (
             ObservedFeature(feature, "not tried", reason=INTERRUPTED)
@@ -157,26 +126,19 @@ def with_features(
 def _observed_feature(
     observation: RatedFeature, subject: Subject, backend: str
 ) -> ObservedFeature:
-    found = observation.found
-    texts = {}
+    found, texts = observation.found, dict[str, str]()
     if found is not None:
-        diagnosis = violation_text(
-            found,
-            subject=subject.name,
-            backend=backend,
-            contract=subject.contract_choice,
-        )
+        contract = subject.contract_choice
         texts = {
             "summary": found.violation.summary,
             "token": found.token,
-            "diagnosis": diagnosis,
+            "diagnosis": violation_text(
+                found, subject=subject.name, backend=backend, contract=contract
+            ),
         }
+    counts, reason = dict(observation.counts), observation.reason
     return ObservedFeature(
-        observation.feature,
-        observation.rating,
-        dict(observation.counts),
-        observation.reason,
-        **texts,
+        observation.feature, observation.rating, counts, reason, **texts
     )
 
 
@@ -190,9 +152,6 @@ def run_search(
     """Search on an open backend.
 
     `observing` says how features beyond the contract are observed; None observes none.
-
-    Returns:
-        The report, with or without violations.
 
     Raises:
         UsageError: A setting cannot be used with the subject or the backend.
@@ -250,17 +209,15 @@ def run_search(
     ):
         return report
     limit = settings.time_limit_seconds
-    deadline = None if limit is None else started + limit
-    observation = observing.plan(settings.ranks, settings.random_seed, deadline)
-    known = {each for entry in result.violations for each in entry.identities}
-    return with_features(
-        report,
-        subject,
-        backend=backend,
-        plan=observation,
-        known=known,
-        tell=observing.tell,
+    plan = ObservationPlan(
+        max_ranks=settings.ranks,
+        num_scenarios=observing.num_scenarios,
+        num_simpler=observing.num_simpler,
+        random_seed=settings.random_seed,
+        deadline=None if limit is None else started + limit,
     )
+    known = {each for entry in result.violations for each in entry.identities}
+    return with_features(report, subject, backend, plan, observing, known)
 
 
 def _played(subject: Subject, backend: AnyBackend) -> Subject:
@@ -282,6 +239,12 @@ def _report(
     """Return the report of a search, its violations diagnosed."""
     own, statistics = subject.capabilities, result.statistics
     found = all_diagnosed(result.violations, subject, backend, settings.ranks)
+    bound = None
+    if settings.exhaustive:
+        scope, num_played = SmallScope.parse(settings.scope), result.num_examples
+        bound = Bound.of(
+            scope, settings.examples, num_played, statistics.schedules, len(found)
+        )
     return Report(
         subject=subject.name,
         backend=backend.name,
@@ -310,15 +273,7 @@ def _report(
         most_steps=statistics.most_steps,
         always_raises=result.stopped == AFTER_ERRORS,
         campaign=result.campaign,
-        bound=Bound.of(
-            SmallScope.parse(settings.scope),
-            settings.examples,
-            result.num_examples,
-            statistics.schedules,
-            len(found),
-        )
-        if settings.exhaustive
-        else None,
+        bound=bound,
     )
 
 
@@ -337,11 +292,7 @@ def _not_tried(
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:
-    """Return a choice of schedules that a user wrote and that a backend can play.
-
-    Raises:
-        UsageError: The choice does not exist, or not on this backend.
-    """
+    """Return a choice of schedules that a user wrote; raise UsageError if a backend cannot play it."""
     choice = ScheduleChoice.parse(schedules)
     if choice.mode in {"all", "pct"} and backend != "sim":
         raise UsageError(
@@ -353,8 +304,13 @@ def check_schedules(schedules: str, backend: str) -> ScheduleChoice:
 
 def _check_numbers(backend: AnyBackend, settings: Settings) -> None:
     ranks, jobs = settings.ranks, settings.jobs
-    numbers = {"ranks": ranks, "examples": settings.examples, "jobs": jobs}
-    for name, value in {**numbers, "time limit": settings.time_limit_seconds}.items():
+    numbers = {
+        "ranks": ranks,
+        "examples": settings.examples,
+        "jobs": jobs,
+        "time limit": settings.time_limit_seconds,
+    }
+    for name, value in numbers.items():
         if value is not None and not value > 0:
             raise UsageError(f"expected {name} > 0, got {value}")
     check_ranks(backend.name, ranks)
@@ -363,18 +319,19 @@ def _check_numbers(backend: AnyBackend, settings: Settings) -> None:
             f"expected jobs or a cluster, got {jobs} jobs and {settings.cluster!r}: "
             "workers of this machine are local:N"
         )
-    if isinstance(backend, TorchrunBackend):
-        if settings.cluster is not None:
-            raise UsageError(
-                f"expected no cluster, got {settings.cluster!r}: torchrun's processes are the "
-                "ranks of one search"
-            )
-        if ranks > backend.world_size:
-            raise UsageError(
-                f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
-            )
-        if jobs > 1:
-            raise UsageError(
-                f"expected jobs of 1, got {jobs}: torchrun's processes are the ranks of "
-                "one search"
-            )
+    if not isinstance(backend, TorchrunBackend):
+        return
+    if settings.cluster is not None:
+        raise UsageError(
+            f"expected no cluster, got {settings.cluster!r}: torchrun's processes are the "
+            "ranks of one search"
+        )
+    if ranks > backend.world_size:
+        raise UsageError(
+            f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
+        )
+    if jobs > 1:
+        raise UsageError(
+            f"expected jobs of 1, got {jobs}: torchrun's processes are the ranks of "
+            "one search"
+        )

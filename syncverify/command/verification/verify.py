@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 
 
 class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
-    """A subject violates a property; the message is the full diagnosis.
-
-    Attributes:
-        report: The report.
-    """
+    """A subject violates a property; the message is the full diagnosis of its `report`."""
 
     __module__ = "syncverify"  # as users import it, and as pytest prints it
 
@@ -48,8 +44,7 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
 class CoverageGap(AssertionError):  # noqa: N818  # part of the API
     """The scenarios that were played cover less than required, or none was judged.
 
-    Attributes:
-        report: The report, without violations.
+    Its `report` has no violations.
     """
 
     __module__ = "syncverify"

@@ -84,18 +84,19 @@ def act(words):
     print("playing", flush=True)
     for word in words.split(";"):
         eval(word)
+    return 0
 
 exec(os.environ.get("PREPARE", ""))
 first, second = sys.argv[1:]
 if second == "bank":  # the command `bank`, with an act in the place of its execution
     from types import SimpleNamespace
     from syncverify.__main__ import main
-    fake = SimpleNamespace(BankOptions=dict, execute=lambda _options: act(first))
+    fake = SimpleNamespace(execute=lambda _options: act(first))
     sys.modules["syncverify.command.bank.execution"] = fake
     sys.modules["syncverify.command.verification.reported_search"] = fake  # or the command imports torch for it
     sys.argv[1:] = ["bank"]
     main()
-owner.owned(lambda: act(first), lambda token: act(second), "play {}".format)
+sys.exit(owner.owned(lambda: act(first), lambda token: act(second), "play {}".format))
 """
 _started: list[subprocess.Popen[str]] = []
 PLAYS = "announce(SCENARIO)"

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from syncverify.command.bank.guilt import guilty_lines, shows_guilty_line
-from syncverify.command.bank.play import BankBudget, BankPlayer, Caught, EntryResult
+from syncverify.command.bank.play import BankPlayer, Caught, EntryResult
 from syncverify.command.bank.table import line_of, summary, table
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.replay_token import decode
+from syncverify.scenario.settings import BankOptions
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.search import FirstViolation, find_first
 from syncverify.subjects.bugbank.catalogue import entries, entry_of
@@ -22,7 +23,7 @@ from syncverify.trace.source_lines import SourceLine
 from tests.programs import one_parameter
 
 QUICK = entry_of("size1-group-self-add")
-BUDGET = BankBudget(examples=5, twin_examples=3, seed=0)
+BUDGET = BankOptions(examples=5, twin_examples=3, seed=0)
 
 
 def played(entry: Entry) -> EntryResult:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import Phase, given, reject, settings
 from torch import nn
 
-from syncverify.command.export.execution import refuse_features
-from syncverify.command.export.played import played_with_methods
+from syncverify.command.export.execution import played_with_methods, refuse_features
 from syncverify.command.export.script import Reproduction
 from syncverify.command.export.shown_gradient import shown_gradients
 from syncverify.command.export.subject_text import subject_text

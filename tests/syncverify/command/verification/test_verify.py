@@ -7,6 +7,7 @@ import pytest
 
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
+    Observing,
     with_features,
 )
 from syncverify.command.verification.verify import PropertyViolation
@@ -49,7 +50,8 @@ class Observed:
 
     def report(self) -> Report:
         subject = resolve("synchronizer")
-        return with_features(PLAYED_ALONE, subject, SimBackend(), PLAN, (), self.tell)
+        observing = Observing(tell=self.tell)
+        return with_features(PLAYED_ALONE, subject, SimBackend(), PLAN, observing, ())
 
 
 def test_a_feature_is_reported_before_it_is_played(

@@ -1,0 +1,97 @@
+"""The files of a report: JSON and SARIF, a page, and a violation as a trace for Perfetto and as dumps."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from syncverify.errors import UsageError
+from syncverify.judge.dumps.writing import dumps_of
+from syncverify.playing.choice import AnyBackend
+from syncverify.report.console import check_folders, say, write, write_json
+from syncverify.report.evidence import remedy_of
+from syncverify.report.report import Report
+from syncverify.report.sarif import sarif_log
+from syncverify.scenario.settings import ProbeOptions, ReplayOptions, RunOptions
+from syncverify.search.found_violation import FoundViolation
+from syncverify.search.replayed import shown_again
+from syncverify.subjects.subject import Subject
+from syncverify.trace.timeline.timeline import timeline_of
+from syncverify.trace.timeline.trace_events import trace_events
+
+
+def check_files(options: Any, *others: Path | None) -> None:
+    """Raise UsageError for a file in a missing folder, before a search is run for it."""
+    names = (each.name for each in fields(options) if each.name.endswith("_path"))
+    check_folders(*(getattr(options, name) for name in names), *others)
+
+
+def write_report(
+    options: RunOptions | ProbeOptions, report: Report, **unknown: None
+) -> None:
+    """Write the report as JSON, and as SARIF; raise UsageError where one cannot be written."""
+    write_json(options.json_path, report.to_json() | unknown)
+    if isinstance(options, RunOptions) and options.sarif_path is not None:
+        write_json(options.sarif_path, sarif_log(report))
+
+
+def write_violations(
+    options: RunOptions | ReplayOptions,
+    report: Report,
+    subject: Subject,
+    backend: AnyBackend | None,
+    otherwise: FoundViolation | None = None,
+) -> None:
+    """Play each violation of a report again, and write the page, and the files of the first one.
+
+    Args:
+        options: Names of the files.
+        report: The report.
+        subject: Its subject.
+        backend: Backend that plays again; None where violations end the process.
+        otherwise: Scenario whose run is shown where the report has no violation.
+
+    Raises:
+        UsageError: A file cannot be written.
+    """
+    of_first = [each for each in (options.trace_path, options.dumps_path) if each]
+    if options.html_path is None and not of_first:
+        return
+    entries = report.violations or ((otherwise,) if otherwise else ())
+    runs = [
+        None if backend is None else shown_again(entry, subject, backend)
+        for entry in entries
+    ]
+    if options.html_path is not None:
+        # Late, as the template engine is needed for this file alone.
+        from syncverify.report.html.page import page_model
+        from syncverify.report.html.render import rendered
+
+        shown = runs[: len(report.violations)]
+        page = page_model(report, subject.capabilities, shown)
+        write(options.html_path, rendered(page))
+    first = next((run for run in runs if run is not None), None)
+    if first is None:
+        for path in of_first:
+            say(f"note: no violation was played again, so {str(path)!r} is not written")
+        return
+    traces = [rank_run.trace for rank_run in first.run.ranks]
+    if options.trace_path is not None:
+        remedy = remedy_of(first.violation)
+        values = trace_events(timeline_of(traces), first.race, remedy)
+        write_json(options.trace_path, values)
+    if options.dumps_path is not None:
+        _write_dumps(options.dumps_path, dumps_of(traces))
+
+
+def _write_dumps(folder: Path, dumps: Mapping[int, Mapping[str, Any]]) -> None:
+    """Write one file a rank, by the names that the recorder and its analyzer use."""
+    try:
+        folder.mkdir(exist_ok=True)
+        for rank, values in dumps.items():
+            (folder / f"rank_{rank}").write_bytes(pickle.dumps(values, protocol=2))
+    except OSError as error:
+        raise UsageError(f"cannot write {str(folder)!r}: {error.strerror}") from error
