@@ -25,14 +25,11 @@ from torch.distributed.tensor import DTensor
 from torch.utils._device import DeviceContext
 
 # Owners and names of functions that Python code of torch looks up at each call.
-SYMMETRIC_MEMORY = tuple(
-    (_symmetric_memory, name)
-    for name in (
-        "empty",
-        "rendezvous",
-        "enable_symm_mem_for_group",
-        "get_symm_mem_workspace",
-    )
+SYMMETRIC_MEMORY = (
+    (_symmetric_memory, "empty"),
+    (_symmetric_memory, "rendezvous"),
+    (_symmetric_memory, "enable_symm_mem_for_group"),
+    (_symmetric_memory, "get_symm_mem_workspace"),
 )
 # `torch.futures.collect_all` and `wait_all` call it.
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001

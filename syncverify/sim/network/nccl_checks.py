@@ -191,28 +191,26 @@ def _check_reduction(call: CollectiveCall, caller: Caller) -> None:
         raise error("PreMulSum Data type must be half, float, bfloat16 or double")
 
 
-def _check_all_gather_single(call: CollectiveCall, caller: Caller) -> None:
-    if call.outputs[0].numel() == call.inputs[0].numel() * caller.num_ranks:
-        return
-    if caller.uses_nccl2:
-        raise RuntimeError(
-            "Output tensor size must be input_size * comm_size for allGatherSingleImpl"
-        )
-    raise ValueError(
-        "output tensor size must be equal to world_size times input tensor size"
-    )
+# Of the newer implementation, and of the legacy one.
+_SIZE_WORDS = {
+    "all_gather_single": (
+        "Output tensor size must be input_size * comm_size for allGatherSingleImpl",
+        "output tensor size must be equal to world_size times input tensor size",
+    ),
+    "reduce_scatter_single": (
+        "Input tensor size must be output_size * comm_size for reduceScatterSingleImpl",
+        "input tensor must be the same size as output size times world size",
+    ),
+}
 
 
-def _check_reduce_scatter_single(call: CollectiveCall, caller: Caller) -> None:
-    if call.inputs[0].numel() == call.outputs[0].numel() * caller.num_ranks:
-        return
-    if caller.uses_nccl2:
-        raise RuntimeError(
-            "Input tensor size must be output_size * comm_size for reduceScatterSingleImpl"
-        )
-    raise ValueError(
-        "input tensor must be the same size as output size times world size"
-    )
+def _check_single(call: CollectiveCall, caller: Caller) -> None:
+    whole, part = call.outputs[0], call.inputs[0]
+    if call.operation == "reduce_scatter_single":
+        whole, part = part, whole
+    if whole.numel() != part.numel() * caller.num_ranks:
+        newer, legacy = _SIZE_WORDS[call.operation]
+        raise RuntimeError(newer) if caller.uses_nccl2 else ValueError(legacy)
 
 
 def _check_all_gather(call: CollectiveCall, caller: Caller) -> None:
@@ -277,10 +275,10 @@ def _check_all_to_all(call: CollectiveCall, caller: Caller) -> None:
 
 _CHECK_SIZES = {
     "all_gather": _check_all_gather,
-    "all_gather_single": _check_all_gather_single,
+    "all_gather_single": _check_single,
     "all_to_all": _check_all_to_all,
     "gather": _check_list_of_root,
     "reduce_scatter": _check_reduce_scatter,
-    "reduce_scatter_single": _check_reduce_scatter_single,
+    "reduce_scatter_single": _check_single,
     "scatter": _check_list_of_root,
 }

@@ -286,6 +286,6 @@ def _set_filters(filters: Any) -> None:
 
 
 def process_parts() -> Iterator[ProcessPart]:
-    """Yield the parts, as they are at the start of a run; `functions.py` has one more."""
+    """Yield the parts, as they are at the start of a run; functions are one more."""
     for kind in (_generators, _hooks, _dtensor_tables, _fsdp_profiler, _settings):
         yield from kind()

@@ -3,19 +3,115 @@
 The only module that touches `importlib._bootstrap`. It relies on Python to look
 `_find_and_load` up there for each module that is not loaded, and on nothing else; a test says
 so.
+
+Each function that `unittest.mock` replaces is seen, in any module and class. Programs also
+assign to names, as torch's own tests do: those of `ASSIGNED` are seen.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Final, NamedTuple
 from unittest import mock
 
-from syncverify.sim.per_rank.functions import Functions
+import torch.distributed as dist
+
 from syncverify.sim.per_rank.parts import ProcessPart, process_parts
 from syncverify.sim.turns.scheduler import own_rank
+
+_COLLECTIVES: Final = (
+    "all_gather", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_to_all",
+    "all_to_all_single", "barrier", "broadcast", "irecv", "isend", "recv", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_tensor", "send",
+)  # fmt: skip
+_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+# Modules and classes, and the names of their functions. Classes that a process may never import
+# are looked up in each run.
+ASSIGNED: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
+    (dist, _COLLECTIVES),
+    # `catch_warnings` replaces these, to record.
+    (warnings, ("showwarning", "_showwarnmsg_impl")),
+    ((_GROUP, "FSDPParamGroup"), ("unshard", "reshard", "post_backward")),
+    ((_GROUP, "RegisterPostBackwardFunction"), ("backward",)),
+)
+_MISSING: Final = object()
+
+
+class _Place(NamedTuple):
+    """An attribute of a module or class."""
+
+    owner: Any
+    name: str
+
+    def value(self) -> Any:
+        """Return the value, or a mark if the owner has none of its own."""
+        return vars(self.owner).get(self.name, _MISSING)
+
+    def set(self, value: Any) -> None:
+        """Set the value, or delete the attribute."""
+        if value is not _MISSING:
+            setattr(self.owner, self.name, value)
+        elif self.name in vars(self.owner):
+            delattr(self.owner, self.name)
+
+
+class Functions:
+    """The functions that a program may replace."""
+
+    is_imported = True
+
+    def __init__(self) -> None:
+        self._shared = {place: place.value() for place in _assigned()}
+
+    def share(self) -> None:
+        """Let the present functions be those of all ranks."""
+        self._shared = {place: place.value() for place in self._shared}
+
+    def take(self) -> Any:
+        """Return the functions that differ, by place, and put back those of all ranks."""
+        changed = {}
+        for place, shared in self._shared.items():
+            value = place.value()
+            if value is not shared:
+                changed[place] = value
+                place.set(shared)
+        return changed or None
+
+    def put(self, change: Any) -> None:
+        """Replace the functions again."""
+        for place, function in change.items():
+            place.set(function)
+
+    @contextmanager
+    def watching_mocks(self) -> Iterator[None]:
+        """Watch what `unittest.mock` replaces, for a block."""
+        kind: Any = mock._patch  # noqa: SLF001  # of all patches
+        enter = kind.__enter__
+
+        def enter_watched(patch: Any) -> Any:
+            if own_rank() is not None:
+                self._watch(_Place(patch.getter(), patch.attribute))
+            return enter(patch)
+
+        with mock.patch.object(kind, "__enter__", enter_watched):
+            yield
+
+    def _watch(self, place: _Place) -> None:
+        """Watch an attribute that is to be replaced, and has its value of all ranks."""
+        if isinstance(place.owner, type(sys) | type) and place not in self._shared:
+            self._shared[place] = place.value()
+
+
+def _assigned() -> Iterator[_Place]:
+    for owner, names in ASSIGNED:
+        if isinstance(owner, tuple):
+            module, of_module = owner
+            owner = getattr(sys.modules.get(module), of_module, None)
+        yield from (_Place(owner, name) for name in names if hasattr(owner, name))
 
 
 @contextmanager
