@@ -37,8 +37,7 @@ from syncverify.sim.network.collectives import (
     refused,
     taken,
 )
-from syncverify.sim.network.gloo_layouts import as_moved_by_gloo
-from syncverify.sim.network.nccl_checks import Caller, check_call
+from syncverify.sim.network.library_checks import Caller, as_moved_by_gloo, check_call
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, DroppableHandle, SimulatedWork
 from syncverify.sim.turns.own_errors import noting_own_errors
