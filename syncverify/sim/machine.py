@@ -42,15 +42,8 @@ from syncverify.sim.turns.scheduler import (
 class SimulatedMachine:
     """One simulated run: its ranks, their traces, and the process groups between them.
 
-    Args:
-        decisions: Decisions in place of timing; None takes option 0 everywhere.
-        hang_timeout_seconds: Processor time, and wall time, that a rank may spend without
-            progress.
-        recorders: One recorder a rank; None for the usual ones.
-        completes_in_order: Whether each communicator completes its collectives in order.
-        max_steps_per_rank: Steps that a run may take, by rank; see Note [The step bound].
-        passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
-            values.
+    `recorders` has one recorder a rank; None is the usual ones. Collectives of a communicator may
+    complete in order. The other arguments are those of the `Scheduler`.
     """
 
     def __init__(

@@ -60,6 +60,7 @@ from syncverify.sim.device.torch_internals import (
     default_store,
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
+from syncverify.sim.per_rank.parts import own_value, set_own_value
 from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.sim.turns.refusals import (
     is_own_thread,
@@ -71,7 +72,6 @@ from syncverify.trace.stacks import is_subject_above
 
 # Returns the streams of the calling thread's rank; None on any other thread.
 Find = Callable[[], Any]
-_MISSING = object()
 
 
 class _ByThread(type):
@@ -443,13 +443,9 @@ _KEPT: list[tuple[tuple[Any, str, Any], Any]] = []
 
 def _kept_replacements() -> list[tuple[Any, str, Any]]:
     """Return the replacements; they are made again if a name has another value by now."""
-    if not _KEPT or any(_value(each) is not before for each, before in _KEPT):
-        _KEPT[:] = [(each, _value(each)) for each in _replacements()]
+    if not _KEPT or any(own_value(*each[:2]) is not before for each, before in _KEPT):
+        _KEPT[:] = [(each, own_value(*each[:2])) for each in _replacements()]
     return [each for each, _ in _KEPT]
-
-
-def _value(place: tuple[Any, str, Any]) -> Any:
-    return vars(place[0]).get(place[1], _MISSING)
 
 
 # The places of replacements: owner, name, and the original value.
@@ -460,20 +456,13 @@ _PLACES: list[list[tuple[Any, str, Any]]] = []
 def _put_back(places: list[tuple[Any, str, Any]]) -> Iterator[None]:
     """Put the original values in the place of the replacements, for a block."""
     replacements = [(owner, name, vars(owner)[name]) for owner, name, _ in places]
-    for owner, name, original in reversed(places):
-        _set(owner, name, original)
+    for place in reversed(places):
+        set_own_value(*place)
     try:
         yield
     finally:
         for owner, name, replacement in replacements:
             setattr(owner, name, replacement)
-
-
-def _set(owner: Any, name: str, value: Any) -> None:
-    if value is not _MISSING:
-        setattr(owner, name, value)
-    elif name in vars(owner):  # it was inherited
-        delattr(owner, name)
 
 
 @contextmanager
@@ -484,10 +473,10 @@ def installed(replacements: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     try:
         # Each is made when the one before is in its place: `seen_names` replaces some again.
         for owner, name, replacement in replacements:
-            before.append((owner, name, vars(owner).get(name, _MISSING)))
+            before.append((owner, name, own_value(owner, name)))
             setattr(owner, name, replacement)
         yield
     finally:
         _PLACES.remove(before)
-        for owner, name, original in reversed(before):
-            _set(owner, name, original)
+        for place in reversed(before):
+            set_own_value(*place)

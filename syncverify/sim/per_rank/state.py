@@ -15,12 +15,17 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from unittest import mock
 
 import torch.distributed as dist
 
-from syncverify.sim.per_rank.parts import ProcessPart, process_parts
+from syncverify.sim.per_rank.parts import (
+    ProcessPart,
+    own_value,
+    process_parts,
+    set_own_value,
+)
 from syncverify.sim.turns.scheduler import own_rank
 
 _COLLECTIVES: Final = (
@@ -38,25 +43,6 @@ ASSIGNED: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
     ((_GROUP, "FSDPParamGroup"), ("unshard", "reshard", "post_backward")),
     ((_GROUP, "RegisterPostBackwardFunction"), ("backward",)),
 )
-_MISSING: Final = object()
-
-
-class _Place(NamedTuple):
-    """An attribute of a module or class."""
-
-    owner: Any
-    name: str
-
-    def value(self) -> Any:
-        """Return the value, or a mark if the owner has none of its own."""
-        return vars(self.owner).get(self.name, _MISSING)
-
-    def set(self, value: Any) -> None:
-        """Set the value, or delete the attribute."""
-        if value is not _MISSING:
-            setattr(self.owner, self.name, value)
-        elif self.name in vars(self.owner):
-            delattr(self.owner, self.name)
 
 
 class Functions:
@@ -65,26 +51,26 @@ class Functions:
     is_imported = True
 
     def __init__(self) -> None:
-        self._shared = {place: place.value() for place in _assigned()}
+        self._shared = {place: own_value(*place) for place in _assigned()}
 
     def share(self) -> None:
         """Let the present functions be those of all ranks."""
-        self._shared = {place: place.value() for place in self._shared}
+        self._shared = {place: own_value(*place) for place in self._shared}
 
     def take(self) -> Any:
         """Return the functions that differ, by place, and put back those of all ranks."""
         changed = {}
         for place, shared in self._shared.items():
-            value = place.value()
+            value = own_value(*place)
             if value is not shared:
                 changed[place] = value
-                place.set(shared)
+                set_own_value(*place, shared)
         return changed or None
 
     def put(self, change: Any) -> None:
         """Replace the functions again."""
-        for place, function in change.items():
-            place.set(function)
+        for (owner, name), function in change.items():
+            set_own_value(owner, name, function)
 
     @contextmanager
     def watching_mocks(self) -> Iterator[None]:
@@ -94,24 +80,24 @@ class Functions:
 
         def enter_watched(patch: Any) -> Any:
             if own_rank() is not None:
-                self._watch(_Place(patch.getter(), patch.attribute))
+                self._watch(patch.getter(), patch.attribute)
             return enter(patch)
 
         with mock.patch.object(kind, "__enter__", enter_watched):
             yield
 
-    def _watch(self, place: _Place) -> None:
+    def _watch(self, owner: Any, name: str) -> None:
         """Watch an attribute that is to be replaced, and has its value of all ranks."""
-        if isinstance(place.owner, type(sys) | type) and place not in self._shared:
-            self._shared[place] = place.value()
+        if isinstance(owner, type(sys) | type):
+            self._shared.setdefault((owner, name), own_value(owner, name))
 
 
-def _assigned() -> Iterator[_Place]:
+def _assigned() -> Iterator[tuple[Any, str]]:
     for owner, names in ASSIGNED:
         if isinstance(owner, tuple):
             module, of_module = owner
             owner = getattr(sys.modules.get(module), of_module, None)
-        yield from (_Place(owner, name) for name in names if hasattr(owner, name))
+        yield from ((owner, name) for name in names if hasattr(owner, name))
 
 
 @contextmanager
