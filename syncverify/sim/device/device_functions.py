@@ -19,6 +19,7 @@ Source:
 from __future__ import annotations
 
 import json
+import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -81,9 +82,8 @@ def _answers(value: object) -> Replacement:
     return lambda *_, **__: value
 
 
-_NOTHING: Final = _answers(
-    None
-)  # there is one device, and no time to spend or to measure
+# There is one device, and no time to spend or to measure.
+_NOTHING: Final = _answers(None)
 _STREAMS: dict[str, Replacement] = {
     "current_stream": lambda streams, device=None: streams.current(),  # torch's names
     "default_stream": lambda streams, device=None: streams.default,
@@ -251,23 +251,19 @@ STATISTICS: Final[dict[Any, dict[str, Replacement]]] = {
 }
 
 
-class NothingProfiled:
-    """The result of a profiler that recorded nothing."""
+def _save_no_event(path: str) -> None:
+    text = json.dumps({"schemaVersion": 1, "traceEvents": []})
+    Path(path).write_text(text, encoding="utf-8")
 
-    def events(self) -> list[Any]:
-        """Return no event."""
-        return []
 
-    experimental_event_tree = trace_activities = events
-
-    def trace_start_ns(self) -> int:
-        """Return the start of the trace, in ns."""
-        return 0
-
-    def save(self, path: str) -> None:
-        """Write a trace without an event."""
-        text = json.dumps({"schemaVersion": 1, "traceEvents": []})
-        Path(path).write_text(text, encoding="utf-8")
+# The result of a profiler that recorded nothing, by torch's names: no event, and a start at 0 ns.
+_NOTHING_PROFILED: Final = types.SimpleNamespace(
+    events=list,
+    experimental_event_tree=list,
+    trace_activities=list,
+    trace_start_ns=int,
+    save=_save_no_event,
+)
 
 
 def _make_profiler(
@@ -279,15 +275,10 @@ def _make_profiler(
 
 # As elsewhere where torch's own function matters, each gets that function first.
 PROFILER_FUNCTIONS: Final[tuple[tuple[Any, str, Replacement], ...]] = (
-    *(
-        (torch.autograd.profiler, name, _NOTHING)
-        for name in (
-            "_prepare_profiler",
-            "_enable_profiler",
-            "_toggle_collection_dynamic",
-        )
-    ),
-    (torch.autograd.profiler, "_disable_profiler", lambda *_, **__: NothingProfiled()),
+    (torch.autograd.profiler, "_prepare_profiler", _NOTHING),
+    (torch.autograd.profiler, "_enable_profiler", _NOTHING),
+    (torch.autograd.profiler, "_toggle_collection_dynamic", _NOTHING),
+    (torch.autograd.profiler, "_disable_profiler", _answers(_NOTHING_PROFILED)),
     (torch.autograd, "_add_metadata_json", _NOTHING),
     (torch.autograd.profiler.profile, "__init__", _make_profiler),
 )
