@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -41,15 +42,8 @@ from syncverify.sim.turns.scheduler import (
 class SimulatedMachine:
     """One simulated run: its ranks, their traces, and the process groups between them.
 
-    Args:
-        decisions: Decisions in place of timing; None takes option 0 everywhere.
-        hang_timeout_seconds: Processor time, and wall time, that a rank may spend without
-            progress.
-        recorders: One recorder a rank; None for the usual ones.
-        completes_in_order: Whether each communicator completes its collectives in order.
-        max_steps_per_rank: Steps that a run may take, by rank; see Note [The step bound].
-        passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
-            values.
+    `recorders` has one recorder a rank; None is the usual ones. Collectives of a communicator may
+    complete in order. The other arguments are those of the `Scheduler`.
     """
 
     def __init__(
@@ -96,20 +90,30 @@ class SimulatedMachine:
                 if dist.is_initialized():
                     dist.destroy_process_group()
 
-        for package in ("syncverify.sim", "syncverify.trace"):
-            keep_from_compilers(package)
-        shows = any(recorder.streams.seen for recorder in self.recorders)
-        modules = virtual_device_modules(shows_device=shows)
-        cycles = no_collection_of_cycles()
-        backend = registered_backend(self.world)
-        threads = refusing_threads_that_communicate()
-        world, plans = thread_local_world(), obvious_plans()
-        variables = rank_environment()
         with (
-            world, backend, plans, modules, cycles, threads, variables, self._state.apart(),
-            own_default_groups(store, self.world),
-        ):  # fmt: skip
+            thread_local_world(),
+            simulated_torch(self.world, store),
+            obvious_plans(),
+            rank_environment(),
+            self._state.apart(),
+        ):
             return self.scheduler.run(run_rank)
+
+
+@contextmanager
+def simulated_torch(world: SimulatedWorld, store: dist.Store) -> Iterator[None]:
+    """Let torch act on the ranks of a world as on real ones, for the length of a block."""
+    for package in ("syncverify.sim", "syncverify.trace"):
+        keep_from_compilers(package)
+    recorders: Any = world.recorders
+    with (
+        registered_backend(world),
+        virtual_device_modules(shows_device=any(r.streams.seen for r in recorders)),
+        no_collection_of_cycles(),
+        refusing_threads_that_communicate(),
+        own_default_groups(store, world),
+    ):
+        yield
 
 
 @contextmanager

@@ -17,20 +17,11 @@ from syncverify.processes.wire import Wire
 from syncverify.sim.apart.messages import Moved, RankEnded
 from syncverify.sim.apart.remote_turns import RemoteTurns
 from syncverify.sim.apart.shared_state import SharedState, SharedStore, SharedWorld
-from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import own_streams, use_streams
-from syncverify.sim.device.torch_internals import keep_from_compilers
-from syncverify.sim.machine import registered_backend
+from syncverify.sim.machine import simulated_torch
 from syncverify.sim.network.communicator import leave_groups
-from syncverify.sim.network.threaded_world import (
-    own_default_groups,
-)
-from syncverify.sim.process_wide.settings import no_collection_of_cycles
 from syncverify.sim.recording.data_names import NamingRecorder
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.sim.recording.threads import (
-    refusing_threads_that_communicate,
-)
 from syncverify.sim.turns.scheduler import enter_rank
 from syncverify.trace.records import CollectiveLaunch
 
@@ -179,17 +170,9 @@ def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
     store = SharedStore(turns, turns.updates.append)
     state = SharedState(world, store)
 
-    for package in ("syncverify.sim", "syncverify.trace"):
-        keep_from_compilers(package)
     _leave_in_children()
     enter_rank(place.rank)
     use_streams(own.streams)
-    with (
-        registered_backend(world),
-        virtual_device_modules(shows_device=place.device is not None),
-        no_collection_of_cycles(),
-        own_default_groups(store, world),
-        telling.beating(),
-        refusing_threads_that_communicate(),
-    ):
+    # The beat is no thread of the program, so it begins before those are watched.
+    with telling.beating(), simulated_torch(world, store):
         yield RankMachine(turns, own, world, store)

@@ -19,6 +19,7 @@ Source:
 from __future__ import annotations
 
 import json
+import types
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -77,10 +78,12 @@ def set_device_context(
     return nullcontext()
 
 
-def _nothing(_: RankStreams, *__: Any, **___: Any) -> None:
-    """Do nothing: there is one device, and no time to spend or to measure."""
+def _answers(value: object) -> Replacement:
+    return lambda *_, **__: value
 
 
+# There is one device, and no time to spend or to measure.
+_NOTHING: Final = _answers(None)
 _STREAMS: dict[str, Replacement] = {
     "current_stream": lambda streams, device=None: streams.current(),  # torch's names
     "default_stream": lambda streams, device=None: streams.default,
@@ -94,33 +97,35 @@ def _some(*names: str) -> dict[str, Replacement]:
     return {name: _STREAMS[name] for name in names}
 
 
-CUDA: dict[str, Replacement] = {
-    **_STREAMS,
-    # torch calls it before any use of a real device, such as a tensor or a handle.
-    "_lazy_init": refusal(
-        "CUDA devices (make tensors on the device of the parameters, and look names of "
-        "torch.cuda up when they are needed)"
+# By module: functions that depend on the rank.
+FUNCTIONS: Final[dict[Any, dict[str, Replacement]]] = {
+    torch.cuda: {
+        **_STREAMS,
+        # torch calls it before any use of a real device, such as a tensor or a handle.
+        "_lazy_init": refusal(
+            "CUDA devices (make tensors on the device of the parameters, and look names of "
+            "torch.cuda up when they are needed)"
+        ),
+        "graph_pool_handle": refusal("CUDA graphs"),
+        "make_graphed_callables": refusal("CUDA graphs"),
+        "_sleep": _NOTHING,  # every order is judged anyway
+        "current_device": lambda _: 0,
+        "is_current_stream_capturing": lambda _: False,
+        "set_device": set_device,
+    },
+    torch.cuda.nvtx: dict.fromkeys(
+        ("mark", "range_end", "range_pop", "range_push", "range_start"), _NOTHING
     ),
-    **dict.fromkeys(
-        ("graph_pool_handle", "make_graphed_callables"), refusal("CUDA graphs")
-    ),
-    "_sleep": _nothing,  # every order is judged anyway
-    "current_device": lambda _: 0,
-    "is_current_stream_capturing": lambda _: False,
-    "set_device": set_device,
+    torch.cuda.profiler: dict.fromkeys(("start", "stop"), _NOTHING),
+    torch.cpu: _some("current_stream", "stream", "synchronize"),
+    torch.accelerator: {
+        **_some("current_stream", "set_stream", "synchronize"),
+        "current_device_idx": lambda _: 0,  # the former name
+        "current_device_index": lambda _: 0,
+        "set_device_idx": set_device,
+        "set_device_index": set_device,
+    },
 }
-CPU: dict[str, Replacement] = _some("current_stream", "stream", "synchronize")
-ACCELERATOR: dict[str, Replacement] = {
-    **_some("current_stream", "set_stream", "synchronize"),
-    "current_device_idx": lambda _: 0,  # the former name
-    "current_device_index": lambda _: 0,
-    "set_device_idx": set_device,
-    "set_device_index": set_device,
-}
-RANGES: dict[str, Replacement] = dict.fromkeys(
-    ("mark", "range_end", "range_pop", "range_push", "range_start"), _nothing
-)
-PROFILER: dict[str, Replacement] = dict.fromkeys(("start", "stop"), _nothing)
 
 
 _GIB: Final = 2**30
@@ -206,66 +211,59 @@ def _host_memory() -> dict[str, Any]:
     }
 
 
-def _answers(value: object) -> Replacement:
-    return lambda *_, **__: value
-
-
-_NOTHING: Final = _answers(None)
-# Functions of `torch.cuda`. Torch's own functions derive other numbers from these.
-CUDA_STATISTICS: Final[dict[str, Replacement]] = {
-    "clock_rate": _answers(1_980),  # MHz
-    "device_memory_used": _answers(_RESERVED_BYTES),
-    "empty_cache": _NOTHING,
-    "get_allocator_backend": _answers("native"),
-    "get_arch_list": lambda *_: ["sm_90"],
-    "get_per_process_memory_fraction": _answers(1.0),
-    "get_sync_debug_mode": _answers(0),
-    "host_memory_stats_as_nested_dict": lambda *_: _host_memory(),
-    "ipc_collect": _NOTHING,
-    "list_gpu_processes": _answers("GPU:0\nno processes are running"),
-    "mem_get_info": _answers((_FREE_BYTES, TOTAL_BYTES)),
-    "memory_snapshot": lambda *_, **__: [],
-    "memory_stats_as_nested_dict": lambda *_, **__: _device_memory(),
-    "memory_usage": _answers(10),  # percent of time
-    "power_draw": _answers(300_000),  # mW
-    "reset_accumulated_host_memory_stats": _NOTHING,
-    "reset_accumulated_memory_stats": _NOTHING,
-    "reset_peak_host_memory_stats": _NOTHING,
-    "reset_peak_memory_stats": _NOTHING,
-    "set_per_process_memory_fraction": _NOTHING,
-    "temperature": _answers(40),  # degrees Celsius
-    "utilization": _answers(50),  # percent of time
-    # Private, but torch's guides call them.
-    "_record_memory_history": _NOTHING,
-    "_snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
-}
-ACCELERATOR_STATISTICS: Final[dict[str, Replacement]] = {
-    "empty_cache": _NOTHING,
-    "empty_host_cache": _NOTHING,
-    "get_memory_info": _answers((_FREE_BYTES, TOTAL_BYTES)),
-    "memory_stats": lambda *_: torch.cuda.memory_stats(),
-    "reset_accumulated_memory_stats": _NOTHING,
-    "reset_peak_memory_stats": _NOTHING,
+# By module: functions that answer alike on every thread. Torch's own derive other numbers from these.
+STATISTICS: Final[dict[Any, dict[str, Replacement]]] = {
+    torch.cuda: {
+        "clock_rate": _answers(1_980),  # MHz
+        "device_memory_used": _answers(_RESERVED_BYTES),
+        "empty_cache": _NOTHING,
+        "get_allocator_backend": _answers("native"),
+        "get_arch_list": lambda *_: ["sm_90"],
+        "get_per_process_memory_fraction": _answers(1.0),
+        "get_sync_debug_mode": _answers(0),
+        "host_memory_stats_as_nested_dict": lambda *_: _host_memory(),
+        "ipc_collect": _NOTHING,
+        "list_gpu_processes": _answers("GPU:0\nno processes are running"),
+        "mem_get_info": _answers((_FREE_BYTES, TOTAL_BYTES)),
+        "memory_snapshot": lambda *_, **__: [],
+        "memory_stats_as_nested_dict": lambda *_, **__: _device_memory(),
+        "memory_usage": _answers(10),  # percent of time
+        "power_draw": _answers(300_000),  # mW
+        "reset_accumulated_host_memory_stats": _NOTHING,
+        "reset_accumulated_memory_stats": _NOTHING,
+        "reset_peak_host_memory_stats": _NOTHING,
+        "reset_peak_memory_stats": _NOTHING,
+        "set_per_process_memory_fraction": _NOTHING,
+        "temperature": _answers(40),  # degrees Celsius
+        "utilization": _answers(50),  # percent of time
+        # Private, but torch's guides call them.
+        "_record_memory_history": _NOTHING,
+        "_snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
+    },
+    torch.accelerator: {
+        "empty_cache": _NOTHING,
+        "empty_host_cache": _NOTHING,
+        "get_memory_info": _answers((_FREE_BYTES, TOTAL_BYTES)),
+        "memory_stats": lambda *_: torch.cuda.memory_stats(),
+        "reset_accumulated_memory_stats": _NOTHING,
+        "reset_peak_memory_stats": _NOTHING,
+    },
 }
 
 
-class NothingProfiled:
-    """The result of a profiler that recorded nothing."""
+def _save_no_event(path: str) -> None:
+    text = json.dumps({"schemaVersion": 1, "traceEvents": []})
+    Path(path).write_text(text, encoding="utf-8")
 
-    def events(self) -> list[Any]:
-        """Return no event."""
-        return []
 
-    experimental_event_tree = trace_activities = events
-
-    def trace_start_ns(self) -> int:
-        """Return the start of the trace, in ns."""
-        return 0
-
-    def save(self, path: str) -> None:
-        """Write a trace without an event."""
-        text = json.dumps({"schemaVersion": 1, "traceEvents": []})
-        Path(path).write_text(text, encoding="utf-8")
+# The result of a profiler that recorded nothing, by torch's names: no event, and a start at 0 ns.
+_NOTHING_PROFILED: Final = types.SimpleNamespace(
+    events=list,
+    experimental_event_tree=list,
+    trace_activities=list,
+    trace_start_ns=int,
+    save=_save_no_event,
+)
 
 
 def _make_profiler(
@@ -277,15 +275,10 @@ def _make_profiler(
 
 # As elsewhere where torch's own function matters, each gets that function first.
 PROFILER_FUNCTIONS: Final[tuple[tuple[Any, str, Replacement], ...]] = (
-    *(
-        (torch.autograd.profiler, name, _NOTHING)
-        for name in (
-            "_prepare_profiler",
-            "_enable_profiler",
-            "_toggle_collection_dynamic",
-        )
-    ),
-    (torch.autograd.profiler, "_disable_profiler", lambda *_, **__: NothingProfiled()),
+    (torch.autograd.profiler, "_prepare_profiler", _NOTHING),
+    (torch.autograd.profiler, "_enable_profiler", _NOTHING),
+    (torch.autograd.profiler, "_toggle_collection_dynamic", _NOTHING),
+    (torch.autograd.profiler, "_disable_profiler", _answers(_NOTHING_PROFILED)),
     (torch.autograd, "_add_metadata_json", _NOTHING),
     (torch.autograd.profiler.profile, "__init__", _make_profiler),
 )

@@ -32,14 +32,9 @@ from typing_extensions import override
 from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device import futures
 from syncverify.sim.device.device_functions import (
-    ACCELERATOR,
-    ACCELERATOR_STATISTICS,
-    CPU,
-    CUDA,
-    CUDA_STATISTICS,
-    PROFILER,
+    FUNCTIONS,
     PROFILER_FUNCTIONS,
-    RANGES,
+    STATISTICS,
     CurrentStream,
     Replacement,
     current_stream_context,
@@ -52,8 +47,7 @@ from syncverify.sim.device.host_reads import host_reads
 from syncverify.sim.device.nccl_names import known_libraries
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
 from syncverify.sim.device.seen_names import (
-    ANSWERED_BY_ACCELERATOR,
-    ANSWERED_NAMES,
+    ANSWERED,
     seen_names,
 )
 from syncverify.sim.device.streams import RankStreams, own_streams
@@ -66,6 +60,7 @@ from syncverify.sim.device.torch_internals import (
     default_store,
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
+from syncverify.sim.per_rank.parts import own_value, set_own_value
 from syncverify.sim.turns.own_errors import note_own_error
 from syncverify.sim.turns.refusals import (
     is_own_thread,
@@ -77,7 +72,6 @@ from syncverify.trace.stacks import is_subject_above
 
 # Returns the streams of the calling thread's rank; None on any other thread.
 Find = Callable[[], Any]
-_MISSING = object()
 
 
 class _ByThread(type):
@@ -347,36 +341,25 @@ _AS_TORCH = frozenset(
 
 def _numbers_and_refusals() -> Iterator[tuple[Any, str, Replacement]]:
     """Yield the functions that answer with a number, and those that have no answer."""
-    for module in (torch.cuda, torch.cuda.memory):
-        yield from (
-            (module, name, virtual)
-            for name, virtual in CUDA_STATISTICS.items()
-            if hasattr(module, name)
-        )
-    for module in (torch.accelerator, torch.accelerator.memory):
-        for name, virtual in ACCELERATOR_STATISTICS.items():
-            yield module, name, virtual
+    for device, numbers in STATISTICS.items():
+        for module in (device, device.memory):
+            for name, virtual in numbers.items():
+                if hasattr(module, name):
+                    yield module, name, virtual
     for module, known in _KNOWN:
         for name in sorted(set(module.__all__) - known):
             if callable(getattr(module, name)) and not name.endswith(_LEGACY):
                 yield module, name, refusal(f"{module.__name__}.{name}")
 
 
+def _known(module: Any) -> frozenset[str]:
+    classes = (name for owner, name, *_ in _CLASSES if owner is module)
+    answered = (FUNCTIONS[module], STATISTICS[module], ANSWERED[module], _AS_TORCH)
+    return frozenset(itertools.chain(classes, *answered))
+
+
 # Modules of devices, and the names in them that are answered, elsewhere or by torch itself.
-_KNOWN: tuple[tuple[Any, frozenset[str]], ...] = (
-    (
-        torch.cuda,
-        frozenset({*CUDA, *CUDA_STATISTICS, *ANSWERED_NAMES})
-        | _AS_TORCH
-        | {name for owner, name, *_ in _CLASSES if owner is torch.cuda},
-    ),
-    (
-        torch.accelerator,
-        frozenset({*ACCELERATOR, *ACCELERATOR_STATISTICS, *ANSWERED_BY_ACCELERATOR})
-        | _AS_TORCH
-        | {name for owner, name, *_ in _CLASSES if owner is torch.accelerator},
-    ),
-)
+_KNOWN = tuple((module, _known(module)) for module in STATISTICS)
 # Classes that stand for a dtype: `torch.cuda.FloatTensor`.
 _LEGACY = ("Tensor", "Storage")
 
@@ -403,13 +386,7 @@ def _unless_seen(find: Find) -> Find:
 
 def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
     """Yield the owner and name of each attribute about streams, and the replacement."""
-    for module, functions in (
-        (torch.cuda, CUDA),
-        (torch.cuda.nvtx, RANGES),
-        (torch.cuda.profiler, PROFILER),
-        (torch.cpu, CPU),
-        (torch.accelerator, ACCELERATOR),
-    ):
+    for module, functions in FUNCTIONS.items():
         find_here = _unless_seen(find) if module is torch.cpu else find
         for name, virtual in functions.items():
             made = by_thread(
@@ -439,17 +416,17 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield each owner, the name of its attribute, and the replacement."""
     yield from stream_names(own_streams)
-    for owner, name, copy in MEMORY_FUNCTIONS:
-        original = getattr(owner, name)
-        copying = functools.partial(copy, original)
-        helper = _HELPERS.get(name)
-        made = by_thread(original, copying, for_harness=False, helper=helper)
-        yield owner, name, made
     yield from host_reads()
-    for owner, name, virtual in _AROUND_TORCH:
-        original = getattr(owner, name)
-        made = by_thread(original, functools.partial(virtual, original))
-        yield owner, name, staticmethod(made) if name == "__new__" else made
+    for functions, for_harness in ((MEMORY_FUNCTIONS, False), (_AROUND_TORCH, True)):
+        for owner, name, virtual in functions:
+            original = getattr(owner, name)
+            made = by_thread(
+                original,
+                functools.partial(virtual, original),
+                for_harness=for_harness,
+                helper=_HELPERS.get(name),
+            )
+            yield owner, name, staticmethod(made) if name == "__new__" else made
 
 
 def virtual_device_modules(
@@ -466,13 +443,9 @@ _KEPT: list[tuple[tuple[Any, str, Any], Any]] = []
 
 def _kept_replacements() -> list[tuple[Any, str, Any]]:
     """Return the replacements; they are made again if a name has another value by now."""
-    if not _KEPT or any(_value(each) is not before for each, before in _KEPT):
-        _KEPT[:] = [(each, _value(each)) for each in _replacements()]
+    if not _KEPT or any(own_value(*each[:2]) is not before for each, before in _KEPT):
+        _KEPT[:] = [(each, own_value(*each[:2])) for each in _replacements()]
     return [each for each, _ in _KEPT]
-
-
-def _value(place: tuple[Any, str, Any]) -> Any:
-    return vars(place[0]).get(place[1], _MISSING)
 
 
 # The places of replacements: owner, name, and the original value.
@@ -483,20 +456,13 @@ _PLACES: list[list[tuple[Any, str, Any]]] = []
 def _put_back(places: list[tuple[Any, str, Any]]) -> Iterator[None]:
     """Put the original values in the place of the replacements, for a block."""
     replacements = [(owner, name, vars(owner)[name]) for owner, name, _ in places]
-    for owner, name, original in reversed(places):
-        _set(owner, name, original)
+    for place in reversed(places):
+        set_own_value(*place)
     try:
         yield
     finally:
         for owner, name, replacement in replacements:
             setattr(owner, name, replacement)
-
-
-def _set(owner: Any, name: str, value: Any) -> None:
-    if value is not _MISSING:
-        setattr(owner, name, value)
-    elif name in vars(owner):  # it was inherited
-        delattr(owner, name)
 
 
 @contextmanager
@@ -507,10 +473,10 @@ def installed(replacements: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
     try:
         # Each is made when the one before is in its place: `seen_names` replaces some again.
         for owner, name, replacement in replacements:
-            before.append((owner, name, vars(owner).get(name, _MISSING)))
+            before.append((owner, name, own_value(owner, name)))
             setattr(owner, name, replacement)
         yield
     finally:
         _PLACES.remove(before)
-        for owner, name, original in reversed(before):
-            _set(owner, name, original)
+        for place in reversed(before):
+            set_own_value(*place)

@@ -110,11 +110,8 @@ def host_streams(find: Find) -> AbstractContextManager[None]:
 def _memory(find: Find) -> Iterator[tuple[Any, str, Any]]:
     """Yield functions about memory that torch offers beside a GPU only."""
     for name, virtual in _MEMORY.items():
-        yield (
-            torch.Tensor,
-            name,
-            by_thread(getattr(torch.Tensor, name), virtual, find=find),
-        )
+        original = getattr(torch.Tensor, name)
+        yield torch.Tensor, name, by_thread(original, virtual, find=find)
 
 
 _MEMORY: dict[str, Replacement] = {

@@ -84,8 +84,8 @@ _ACCELERATOR: dict[str, Replacement] = {
     "device_count": lambda *_: devices_per_machine(),
     "is_available": lambda *_: True,
 }
-ANSWERED_NAMES = frozenset({*_CUDA, *_GENERATOR})
-ANSWERED_BY_ACCELERATOR = frozenset(_ACCELERATOR)
+# By module: the names that are answered here.
+ANSWERED = {torch.cuda: {*_CUDA, *_GENERATOR}, torch.accelerator: {*_ACCELERATOR}}
 # Modules of torch that have functions of these names, also those that import them by name.
 _CUDA_MODULES = "torch.cuda", "torch.cuda.memory", "torch.cuda.random"
 _GROUP_MODULES = (

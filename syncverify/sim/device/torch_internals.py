@@ -25,14 +25,11 @@ from torch.distributed.tensor import DTensor
 from torch.utils._device import DeviceContext
 
 # Owners and names of functions that Python code of torch looks up at each call.
-SYMMETRIC_MEMORY = tuple(
-    (_symmetric_memory, name)
-    for name in (
-        "empty",
-        "rendezvous",
-        "enable_symm_mem_for_group",
-        "get_symm_mem_workspace",
-    )
+SYMMETRIC_MEMORY = (
+    (_symmetric_memory, "empty"),
+    (_symmetric_memory, "rendezvous"),
+    (_symmetric_memory, "enable_symm_mem_for_group"),
+    (_symmetric_memory, "get_symm_mem_workspace"),
 )
 # `torch.futures.collect_all` and `wait_all` call it.
 COLLECT_ALL = torch._C, "_collect_all"  # noqa: SLF001
@@ -52,13 +49,12 @@ FILE_WRITER = torch._C.PyTorchFileWriter  # noqa: SLF001
 PRINT = torch._tensor_str, "_str"  # noqa: SLF001
 # `new_group` and the functions that make groups by it end in this one.
 NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
+# Hides the process groups of one thread from functional collectives of another.
+isolate_threads = _set_thread_isolation_mode
+# Returns the number of the next autograd node that this thread makes.
+next_sequence_number = _get_sequence_nr
 Operator = torch._ops.OpOverload  # noqa: SLF001
 _MADE_OF_OPERATORS = frozenset({"flex_attention", "flex_attention_backward"})
-
-
-def isolate_threads(enabled: bool) -> None:  # noqa: FBT001  # as torch has it
-    """Hide the process groups of one thread from functional collectives of another."""
-    _set_thread_isolation_mode(enabled)
 
 
 def default_device() -> torch.device:
@@ -79,11 +75,6 @@ def running_node() -> Any:
 def queue_final_callback(callback: Callable[[], None]) -> None:
     """Call a function after the last node of the running backward pass."""
     torch.autograd.Variable._execution_engine.queue_callback(callback)  # noqa: SLF001
-
-
-def next_sequence_number() -> int:
-    """Return the number of the next autograd node that this thread makes."""
-    return _get_sequence_nr()
 
 
 def sequence_number_of(node: Any) -> int:

@@ -152,7 +152,7 @@ def taken(tensor: torch.Tensor) -> torch.Tensor:
 
     Libraries move memory and know no strides, so the elements of a transposed tensor arrive at
     other indices of a contiguous one. Elements with gaps between them are sent row by row, which
-    is right where a library copies them first: see `nccl_checks.py` and `gloo_layouts.py`.
+    is right where a library copies them first: see `library_checks.py`.
     """
     dense = _in_memory_order(tensor.detach())
     return tensor.detach().reshape(-1).clone() if dense is None else dense.clone()

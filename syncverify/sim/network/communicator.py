@@ -29,7 +29,7 @@ from syncverify.sim.device.nccl_names import (
     promises_of,
     uses_nccl2,
 )
-from syncverify.sim.device.streams import RankStreams, own_streams
+from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import (
     CollectiveCall,
     Factor,
@@ -37,8 +37,7 @@ from syncverify.sim.network.collectives import (
     refused,
     taken,
 )
-from syncverify.sim.network.gloo_layouts import as_moved_by_gloo
-from syncverify.sim.network.nccl_checks import Caller, check_call
+from syncverify.sim.network.library_checks import Caller, as_moved_by_gloo, check_call
 from syncverify.sim.network.rendezvous import Mismatch, Rendezvous, SimulatedWorld
 from syncverify.sim.network.work import CoalescedWork, DroppableHandle, SimulatedWork
 from syncverify.sim.turns.own_errors import noting_own_errors
@@ -253,7 +252,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             communication_stream=stream,
             is_batched=is_batched,
             tag=tag,
-            is_told_by_tag=streams is not None and self._library(streams) == "gloo",
+            is_told_by_tag=self._library == "gloo",
             is_functional=self._is_async and _is_of_functional_collective(),
             meets_on_host=call.operation == "barrier" and not self.is_of_nccl,
         )
@@ -311,15 +310,17 @@ class SimulatedCommunicator(dist.ProcessGroup):
         if pair is not None and not self.promises.orders_messages:
             ranks = tuple(ranks[each] for each in sorted(pair))
             name = f"{name}, messages of ranks {list(ranks)}"
-        streams = own_streams()
-        library = "nccl" if streams is None else self._library(streams)
         return self.recorder.communication_stream(
-            name, ranks, is_async=self._is_async, library=library
+            name, ranks, is_async=self._is_async, library=self._library
         )
 
-    def _library(self, streams: RankStreams) -> str:
-        """Return the name of the group's library: NCCL's, unless the program has another one."""
-        return streams.backends.library_of(self.group_name)
+    @property
+    def _library(self) -> str:
+        """Name of the group's library: NCCL's, unless the program has another one."""
+        streams = own_streams()
+        return (
+            "nccl" if streams is None else streams.backends.library_of(self.group_name)
+        )
 
     def _arrive(
         self,

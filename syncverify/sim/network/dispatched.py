@@ -5,9 +5,9 @@ the like, so `CommDebugMode` counts it. A simulated group does that where modes 
 in force:
 
 1. A group of torch, which has no backend, makes the operator of the call.
-2. `_GroupNamer`, above all modes of the program, puts the simulated group into its arguments.
+2. A mode of the harness, above all modes of the program, puts the simulated group into its arguments.
 3. The modes of the program see the operator, and may drop it.
-4. `_CollectiveIssuer`, below them, issues the simulated collective.
+4. Another mode of the harness, below them, issues the simulated collective.
 
 Not covered: `barrier`, for which torch makes a tensor on a device that is not there, and modes
 that trace a program, such as `FakeTensorMode`.
@@ -40,52 +40,43 @@ def dispatched(issue: Issue) -> Issue:
     name = issue.__name__
 
     @functools.wraps(issue)
-    def method(group: dist.ProcessGroup, *given: Any, **named: Any) -> dist.Work:
+    def method(group: Any, *given: Any, **named: Any) -> dist.Work:
         modes = modes_of_program()
         if not modes:
             return issue(group, *given, **named)
-        issuing = _CollectiveIssuer(functools.partial(issue, group, *given, **named))
+        # Kept, since torch gives back the same object only as long as it lives.
+        works = list[Any]()
+
+        def name_group(func: Any, args: Any, _: Any) -> Any:
+            names = [each.name for each in schema_arguments(func)]
+            position = names.index("process_group")
+            return func(*args[:position], group.boxed(), *args[position + 1 :])
+
+        def issue_call(func: Any, args: Any, kwargs: Any) -> Any:
+            if func.namespace != "c10d":  # a mode of the program computes
+                return func(*args, **kwargs)
+            works.append(issue(group, *given, **named))
+            boxed = works[-1].boxed()
+            return (args[0], boxed) if num_results(func) > 1 else boxed
+
         plain: Any = dist.ProcessGroup(group.rank(), group.size())  # type: ignore[call-arg]
-        with modes_in_place([issuing, *modes, _GroupNamer(group)]):
+        around = [_Operators(issue_call), *modes, _Operators(name_group)]
+        with modes_in_place(around):
             work: dist.Work = getattr(plain, name)(*given, **named)
         return work
 
     return method
 
 
-class _GroupNamer(HarnessMode):
-    """Puts a simulated group into the arguments of an operator, in the place of the plain one."""
+class _Operators(HarnessMode):
+    """Calls a function in the place of each operator, with its arguments."""
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, run: Callable[[Any, Any, Any], Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch
-        self._group: Any = group
+        self._run = run
 
     @override
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Pass an operator on with the group."""
-        names = [each.name for each in schema_arguments(func)]
-        position = names.index("process_group")
-        return func(*args[:position], self._group.boxed(), *args[position + 1 :])
-
-
-class _CollectiveIssuer(HarnessMode):
-    """Issues a collective in the place of the kernel of its operator."""
-
-    def __init__(self, issue: Callable[[], dist.Work]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch
-        self._issue = issue
-        # Kept, since torch gives back the same object only as long as it lives.
-        self._work: Any = None
-
-    @override
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        """Issue the collective, and run any other operator."""
-        if func.namespace != "c10d":  # a mode of the program computes
-            return func(*args, **(kwargs or {}))
-        self._work = self._issue()
-        boxed = self._work.boxed()
-        return (args[0], boxed) if num_results(func) > 1 else boxed
+        return self._run(func, args, kwargs or {})

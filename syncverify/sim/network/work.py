@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import compress
 from types import CodeType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -51,55 +51,45 @@ from syncverify.trace.source_lines import Origin
 # mypy: disable-error-code="override, assignment"
 
 
-class _Place(NamedTuple):
-    """A tensor in a storage, which is kept alive by others alone.
-
-    `layout` has size, stride and offset, in elements.
-    """
-
-    storage: weakref.ref[torch.UntypedStorage]
-    dtype: torch.dtype
-    layout: tuple[torch.Size, tuple[int, ...], int]
-
-    def tensor(self) -> torch.Tensor | None:
-        """Return the tensor again; None if its memory is gone."""
-        storage = self.storage()
-        if storage is None:
-            return None
-        size, stride, offset = self.layout
-        return torch.empty(0, dtype=self.dtype).set_(storage, offset, size, stride)
-
-
 class Results:
     """The tensors that a collective writes, in order: kept alive until `let_go()`."""
 
     def __init__(self, tensors: Tensors) -> None:
         self.kept = tensors
-        self._places: list[_Place] = []
+        self._let_go = list[Callable[[], torch.Tensor | None]]()
 
     def let_go(self) -> None:
         """Keep none of the tensors alive; see Note [Dropped handles]."""
-        self._places = [_place_of(each) for each in self.kept]
+        self._let_go = [_held_by_others(each) for each in self.kept]
         self.kept = []
 
     def living(self) -> Tensors:
         """List the tensors whose memory is still there."""
-        found = (place.tensor() for place in self._places)
+        found = (find() for find in self._let_go)
         return [*self.kept, *(each for each in found if each is not None)]
 
     def write(self, values: Tensors) -> None:
         """Write a value to each tensor whose memory is still there."""
         there = [has_memory(each) for each in self.kept]
         deliver([*compress(values, there)], [*compress(self.kept, there)])
-        for place, value in zip(self._places, values, strict=False):
-            tensor = place.tensor()
+        for find, value in zip(self._let_go, values, strict=False):
+            tensor = find()
             if tensor is not None and has_memory(tensor):
                 deliver([value], [tensor])
 
 
-def _place_of(tensor: torch.Tensor) -> _Place:
-    layout = tensor.size(), tensor.stride(), int(tensor.storage_offset())
-    return _Place(weakref.ref(tensor.untyped_storage()), tensor.dtype, layout)
+def _held_by_others(tensor: torch.Tensor) -> Callable[[], torch.Tensor | None]:
+    """Return a function that gives a tensor again, or None once its memory is gone."""
+    storage, dtype = weakref.ref(tensor.untyped_storage()), tensor.dtype
+    layout = int(tensor.storage_offset()), tensor.size(), tensor.stride()
+
+    def found() -> torch.Tensor | None:
+        living = storage()
+        if living is None:
+            return None
+        return torch.empty(0, dtype=dtype).set_(living, *layout)
+
+    return found
 
 
 def without_memory(tensors: Tensors) -> Tensors:
@@ -403,29 +393,19 @@ def _bytes_of(tensor: torch.Tensor) -> MemoryRegion:
     return tensor_region(tensor, 0, tensor.untyped_storage().data_ptr())
 
 
+def _done(*_: object, **__: object) -> bool:
+    return True
+
+
 @refusing_rest_of_work
 class NoWork(dist.Work):
     """Handle of a collective that was not issued; see `ignored_calls`."""
 
-    @override
-    def wait(self, timeout: timedelta | None = None) -> bool:
-        return True
-
-    @override
-    def is_completed(self) -> bool:
-        return True
-
-    @override
-    def is_success(self) -> bool:
-        return True
-
-    @override
-    def synchronize(self) -> None:
-        pass
-
-    @override
-    def block_current_stream(self) -> None:
-        pass
+    wait: Any = _done
+    is_completed: Any = _done
+    is_success: Any = _done
+    synchronize: Any = _done
+    block_current_stream: Any = _done
 
 
 @refusing_rest_of_work
@@ -450,13 +430,8 @@ class CoalescedWork(dist.Work):
     def is_success(self) -> bool:
         return all(work.is_success() for work in self._works)
 
-    @override
-    def synchronize(self) -> None:
-        self.wait()
-
-    @override
-    def block_current_stream(self) -> None:
-        self.wait()
+    synchronize: Any = wait
+    block_current_stream: Any = wait
 
 
 def _passed_on(name: str) -> Any:

@@ -41,6 +41,21 @@ from syncverify.sim.process_wide.surroundings import (
     hook_registries,
 )
 
+_MISSING: Final = object()
+
+
+def own_value(owner: Any, name: str) -> Any:
+    """Return an attribute of a module or class, or a mark if the owner has none of its own."""
+    return vars(owner).get(name, _MISSING)
+
+
+def set_own_value(owner: Any, name: str, value: Any) -> None:
+    """Set an attribute to a value of `own_value`."""
+    if value is not _MISSING:
+        setattr(owner, name, value)
+    elif name in vars(owner):  # it was inherited
+        delattr(owner, name)
+
 
 class ProcessPart(Protocol):
     """One part of the process."""
@@ -286,6 +301,6 @@ def _set_filters(filters: Any) -> None:
 
 
 def process_parts() -> Iterator[ProcessPart]:
-    """Yield the parts, as they are at the start of a run; `functions.py` has one more."""
+    """Yield the parts, as they are at the start of a run; functions are one more."""
     for kind in (_generators, _hooks, _dtensor_tables, _fsdp_profiler, _settings):
         yield from kind()

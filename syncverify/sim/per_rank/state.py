@@ -3,19 +3,101 @@
 The only module that touches `importlib._bootstrap`. It relies on Python to look
 `_find_and_load` up there for each module that is not loaded, and on nothing else; a test says
 so.
+
+Each function that `unittest.mock` replaces is seen, in any module and class. Programs also
+assign to names, as torch's own tests do: those of `ASSIGNED` are seen.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Final
 from unittest import mock
 
-from syncverify.sim.per_rank.functions import Functions
-from syncverify.sim.per_rank.parts import ProcessPart, process_parts
+import torch.distributed as dist
+
+from syncverify.sim.per_rank.parts import (
+    ProcessPart,
+    own_value,
+    process_parts,
+    set_own_value,
+)
 from syncverify.sim.turns.scheduler import own_rank
+
+_COLLECTIVES: Final = (
+    "all_gather", "all_gather_into_tensor", "all_gather_single", "all_reduce", "all_to_all",
+    "all_to_all_single", "barrier", "broadcast", "irecv", "isend", "recv", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_tensor", "send",
+)  # fmt: skip
+_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+# Modules and classes, and the names of their functions. Classes that a process may never import
+# are looked up in each run.
+ASSIGNED: Final[tuple[tuple[Any, tuple[str, ...]], ...]] = (
+    (dist, _COLLECTIVES),
+    # `catch_warnings` replaces these, to record.
+    (warnings, ("showwarning", "_showwarnmsg_impl")),
+    ((_GROUP, "FSDPParamGroup"), ("unshard", "reshard", "post_backward")),
+    ((_GROUP, "RegisterPostBackwardFunction"), ("backward",)),
+)
+
+
+class Functions:
+    """The functions that a program may replace."""
+
+    is_imported = True
+
+    def __init__(self) -> None:
+        self._shared = {place: own_value(*place) for place in _assigned()}
+
+    def share(self) -> None:
+        """Let the present functions be those of all ranks."""
+        self._shared = {place: own_value(*place) for place in self._shared}
+
+    def take(self) -> Any:
+        """Return the functions that differ, by place, and put back those of all ranks."""
+        changed = {}
+        for place, shared in self._shared.items():
+            value = own_value(*place)
+            if value is not shared:
+                changed[place] = value
+                set_own_value(*place, shared)
+        return changed or None
+
+    def put(self, change: Any) -> None:
+        """Replace the functions again."""
+        for (owner, name), function in change.items():
+            set_own_value(owner, name, function)
+
+    @contextmanager
+    def watching_mocks(self) -> Iterator[None]:
+        """Watch what `unittest.mock` replaces, for a block."""
+        kind: Any = mock._patch  # noqa: SLF001  # of all patches
+        enter = kind.__enter__
+
+        def enter_watched(patch: Any) -> Any:
+            if own_rank() is not None:
+                self._watch(patch.getter(), patch.attribute)
+            return enter(patch)
+
+        with mock.patch.object(kind, "__enter__", enter_watched):
+            yield
+
+    def _watch(self, owner: Any, name: str) -> None:
+        """Watch an attribute that is to be replaced, and has its value of all ranks."""
+        if isinstance(owner, type(sys) | type):
+            self._shared.setdefault((owner, name), own_value(owner, name))
+
+
+def _assigned() -> Iterator[tuple[Any, str]]:
+    for owner, names in ASSIGNED:
+        if isinstance(owner, tuple):
+            module, of_module = owner
+            owner = getattr(sys.modules.get(module), of_module, None)
+        yield from ((owner, name) for name in names if hasattr(owner, name))
 
 
 @contextmanager

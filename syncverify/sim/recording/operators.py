@@ -25,17 +25,9 @@ import torch
 from syncverify.sim.device.torch_internals import schema_arguments
 
 # Operators that write all of `self` and read nothing of `self`.
-_OVERWRITE = frozenset(
-    {
-        "_foreach_copy_",
-        "_foreach_zero_",
-        "copy_",
-        "fill_",
-        "normal_",
-        "uniform_",
-        "zero_",
-    }
-)
+_OVERWRITE = frozenset({
+    "_foreach_copy_", "_foreach_zero_", "copy_", "fill_", "normal_", "uniform_", "zero_",
+})  # fmt: skip
 # Operators that overwrite an argument, by its position, though their schema does not say so: FSDP2
 # copies the shards of a rank into the memory of the all-gather.
 _UNDECLARED = frozenset({("all_gather_copy_in", 1)})
@@ -45,17 +37,10 @@ _ALLOCATE = ("empty", "new_empty")
 _LIKE = ("empty", "full", "new_", "ones", "rand", "zeros")
 # Operators for which the host waits on CUDA: the host needs the values of the current
 # stream, or their number.
-_HOST_SYNCS = frozenset(
-    {
-        "_local_scalar_dense",
-        "_unique2",
-        "equal",
-        "masked_select",
-        "nonzero",
-        "unique_consecutive",
-        "unique_dim",
-    }
-)
+_HOST_SYNCS = frozenset({
+    "_local_scalar_dense", "_unique2", "equal", "masked_select", "nonzero",
+    "unique_consecutive", "unique_dim",
+})  # fmt: skip
 # Operators that touch no memory, though their schema shows no alias.
 _METADATA_ONLY = frozenset(
     {"_unsafe_view", "_wrap_tensor_autograd", "is_same_size", "wait_tensor"}

@@ -94,16 +94,14 @@ class RankRecorder(Recorder):
         # Source of operators without a line of the subject.
         self._outside = NoLine.AUTOGRAD
         self._runs_on_host = False
-        self._engine_watch = self._new_engine_watch() if watches_engine else None
-        self.streams.engine_watch = self._engine_watch
-
-    def _new_engine_watch(self) -> EngineWatch:
-        return EngineWatch(
-            place=self._note_place,
-            moment=lambda: self.moment,
-            stream=self.current_stream,
-            parameters=lambda: self._parameters,
-        )
+        self._engine_watch: EngineWatch | None = None
+        if watches_engine:
+            self._engine_watch = self.streams.engine_watch = EngineWatch(
+                place=self._note_place,
+                moment=lambda: self.moment,
+                stream=self.current_stream,
+                parameters=lambda: self._parameters,
+            )
 
     def _note_place(self) -> RawPlace:
         place = RawPlace(len(self.trace))
@@ -367,11 +365,8 @@ class RankRecorder(Recorder):
     def wait_on_host(self, launched: CollectiveLaunch) -> None:
         self.streams.require_values()
         self.streams.internal(HOST)
-        self._runs_on_host = True
-        try:
+        with self._on_the_host(is_on=True):
             super().wait(launched)
-        finally:
-            self._runs_on_host = False
 
     @contextmanager
     def _on_the_host(self, *, is_on: bool) -> Iterator[None]:

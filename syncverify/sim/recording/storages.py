@@ -125,18 +125,9 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     """A storage, referred to weakly."""
 
     __slots__ = (
-        "engine_streams",
-        "first_byte",
-        "is_on_device",
-        "is_shared",
-        "key",
-        "made_at",
-        "num_bytes",
-        "number",
-        "recorded_at",
-        "recorded_streams",
-        "stream",
-    )
+        "engine_streams", "first_byte", "is_on_device", "is_shared", "key", "made_at",
+        "num_bytes", "number", "recorded_at", "recorded_streams", "stream",
+    )  # fmt: skip
 
     number: int  # of the memory on its rank, in order of appearance
     # Position of its first byte in that memory; see Note [Two storages, one memory].

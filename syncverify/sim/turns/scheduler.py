@@ -102,6 +102,8 @@ class EndedRanks(NamedTuple):
 class Scheduler:
     """Scheduler of one run: each rank executes the program on its own thread, in turns.
 
+    A method that gives the turn away, or counts, raises `RunEndedError` if the run has ended.
+
     Args:
         progress: Returns a number that grows while ranks make progress.
         on_turn: Called with the rank that gets the turn, before it does.
@@ -172,11 +174,7 @@ class Scheduler:
             self._end()
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
-        """Give the turn away until `ready()`; called on the thread of the rank.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Give the turn away until `ready()`; called on the thread of the rank."""
         ready = self._passing(ready, wait)
         if ready():
             self.offer_turn(ready, wait)
@@ -190,11 +188,7 @@ class Scheduler:
         return lambda: self._has_passed or ready()
 
     def require_values(self) -> None:
-        """Let a host read values of a device; where none is known, it stands still.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Let a host read values of a device; where none is known, it stands still."""
         if self._has_passed:
             self._give_turn(lambda: False, UNKNOWN_VALUES)
 
@@ -231,11 +225,7 @@ class Scheduler:
         return hides
 
     def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
-        """Return whether a resource is done, as the schedule has it, once other ranks have run.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Return whether a resource is done, as the schedule has it, once other ranks have run."""
         self.require_values()
         if self.hides(wait.resource):
             return False
@@ -244,29 +234,17 @@ class Scheduler:
         return self._decisions.answer(self._current_rank(), kind)
 
     def yield_turn(self, wait: Wait | None = None) -> None:
-        """Let other ranks run; called where a host polls for completion.
-
-        Raises:
-            RunEndedError: The run has ended meanwhile.
-        """
+        """Let other ranks run; called where a host polls for completion."""
         self._give_turn(None, wait)
 
     def count_step(self) -> None:
-        """Count an operation, on the thread of its rank; see Note [The step bound].
-
-        Raises:
-            RunEndedError: The run has reached the bound, or has ended meanwhile.
-        """
+        """Count an operation, on the thread of its rank; see Note [The step bound]."""
         self._current_rank()
         self._steps_left -= 1
         self._end_if(self._steps_left < 0 or self._is_idle())
 
     def note_pause(self, seconds: float) -> None:
-        """Note that the host has slept, after it has let other ranks run.
-
-        Raises:
-            RunEndedError: Ranks only sleep, or the run has ended meanwhile.
-        """
+        """Note that the host has slept, after it has let other ranks run."""
         self._end_if(self._pauses.are_over(seconds, self._progress()))
 
     def _end_if(self, is_endless: bool) -> None:  # noqa: FBT001  # the one argument

@@ -9,7 +9,7 @@ from torch.distributed import _functional_collectives as functional
 
 from syncverify.faces.simulation.simulate import simulate
 from syncverify.sim.network.collectives import CollectiveCall
-from syncverify.sim.network.nccl_checks import Caller, check_call
+from syncverify.sim.network.library_checks import Caller, check_call
 
 WHOLE = torch.ones(8)
 PLAIN = WHOLE[:4]

@@ -1,4 +1,4 @@
-"""The calls that torch refuses before NCCL sees them, with torch's own errors.
+"""The tensors that NCCL and gloo take: what torch refuses before, with its own errors.
 
 Note [What NCCL takes]
     NCCL gets a pointer and a number of elements. It knows no strides, so torch looks at the layout of
@@ -19,16 +19,34 @@ Source:
     torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, `check_gpu_single_tensor` and its callers;
     torch/csrc/distributed/c10d/nccl2/ProcessGroupNCCL.cpp, `ensureTensorContiguous` and its callers;
     the compiled functions of torch 2.14.1 and 2.15.0 call them at the same places.
+
+Note [What gloo takes]
+    gloo gets a pointer and a number of elements, as NCCL does, and torch checks less:
+
+    | tensors with gaps | torch with gloo |
+    |---|---|
+    | `all_reduce`, `broadcast`, `reduce`, `scatter`, outputs of `all_to_all_single` | moves (1) |
+    | `send`, `recv`, inputs of `all_to_all_single` | raises an error |
+    | all others, and coalesced forms | copies the elements first |
+
+    (1) It moves the memory from the first element on, and raises no error (pytorch#192920). This is
+    simulated as it is: such a program has wrong values on gloo, too.
+
+Source:
+    torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, `getDataPointer` and `checkSingleTensor`;
+    each cell was played on two processes with torch 2.13.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from enum import IntEnum
 from typing import NamedTuple
 
 import torch
 
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, is_dense
+from syncverify.sim.turns.refusals import refuse
 
 _NOT_CONTIGUOUS = "Tensors must be contiguous"
 _NO_OTHER_TYPE = "Tensors must have identical type"
@@ -191,28 +209,26 @@ def _check_reduction(call: CollectiveCall, caller: Caller) -> None:
         raise error("PreMulSum Data type must be half, float, bfloat16 or double")
 
 
-def _check_all_gather_single(call: CollectiveCall, caller: Caller) -> None:
-    if call.outputs[0].numel() == call.inputs[0].numel() * caller.num_ranks:
-        return
-    if caller.uses_nccl2:
-        raise RuntimeError(
-            "Output tensor size must be input_size * comm_size for allGatherSingleImpl"
-        )
-    raise ValueError(
-        "output tensor size must be equal to world_size times input tensor size"
-    )
+# Of the newer implementation, and of the legacy one.
+_SIZE_WORDS = {
+    "all_gather_single": (
+        "Output tensor size must be input_size * comm_size for allGatherSingleImpl",
+        "output tensor size must be equal to world_size times input tensor size",
+    ),
+    "reduce_scatter_single": (
+        "Input tensor size must be output_size * comm_size for reduceScatterSingleImpl",
+        "input tensor must be the same size as output size times world size",
+    ),
+}
 
 
-def _check_reduce_scatter_single(call: CollectiveCall, caller: Caller) -> None:
-    if call.inputs[0].numel() == call.outputs[0].numel() * caller.num_ranks:
-        return
-    if caller.uses_nccl2:
-        raise RuntimeError(
-            "Input tensor size must be output_size * comm_size for reduceScatterSingleImpl"
-        )
-    raise ValueError(
-        "input tensor must be the same size as output size times world size"
-    )
+def _check_single(call: CollectiveCall, caller: Caller) -> None:
+    whole, part = call.outputs[0], call.inputs[0]
+    if call.operation == "reduce_scatter_single":
+        whole, part = part, whole
+    if whole.numel() != part.numel() * caller.num_ranks:
+        newer, legacy = _SIZE_WORDS[call.operation]
+        raise RuntimeError(newer) if caller.uses_nccl2 else ValueError(legacy)
 
 
 def _check_all_gather(call: CollectiveCall, caller: Caller) -> None:
@@ -277,10 +293,54 @@ def _check_all_to_all(call: CollectiveCall, caller: Caller) -> None:
 
 _CHECK_SIZES = {
     "all_gather": _check_all_gather,
-    "all_gather_single": _check_all_gather_single,
+    "all_gather_single": _check_single,
     "all_to_all": _check_all_to_all,
     "gather": _check_list_of_root,
     "reduce_scatter": _check_reduce_scatter,
-    "reduce_scatter_single": _check_reduce_scatter_single,
+    "reduce_scatter_single": _check_single,
     "scatter": _check_list_of_root,
 }
+
+
+_MOVES_MEMORY = frozenset({"all_reduce", "broadcast", "reduce", "scatter"})
+
+
+def as_moved_by_gloo(call: CollectiveCall) -> CollectiveCall:
+    """Return a call with the memory that gloo moves in the place of its tensors.
+
+    Raises:
+        RuntimeError: A message whose tensor is not contiguous.
+        ValueError: An input of `all_to_all_single` that is not contiguous.
+    """
+    tensors = (*call.inputs, *call.outputs)
+    if all(
+        each.layout is not torch.strided or each.is_contiguous() for each in tensors
+    ):
+        return call
+    match call.operation:
+        case "send" | "recv":
+            raise RuntimeError("input tensor has to be contiguous")
+        case "all_to_all_single":
+            if not all(each.is_contiguous() for each in call.inputs):
+                raise ValueError(_NOT_CONTIGUOUS)
+            return dataclasses.replace(call, outputs=_memory_of(call.outputs))
+        case operation if operation in _MOVES_MEMORY and not call.is_coalesced:
+            inputs, outputs = _memory_of(call.inputs), _memory_of(call.outputs)
+            return dataclasses.replace(call, inputs=inputs, outputs=outputs)
+    return call
+
+
+def _memory_of(tensors: Tensors) -> Tensors:
+    """View the memory from the first element on; a tensor without gaps is its own memory."""
+    return [each if is_dense(each) else _contiguous_view(each) for each in tensors]
+
+
+def _contiguous_view(tensor: torch.Tensor) -> torch.Tensor:
+    first = int(tensor.storage_offset())
+    num_elements = tensor.untyped_storage().nbytes() // tensor.itemsize
+    if first + tensor.numel() > num_elements:
+        refuse("a tensor for which gloo moves more memory than its storage has")
+    plain = tensor.detach()
+    return plain.as_strided(
+        plain.shape, torch.empty(plain.shape, device="meta").stride()
+    )
