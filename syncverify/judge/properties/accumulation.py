@@ -26,6 +26,18 @@ def accumulates(judgement: Judgement) -> bool:
     return any(seen.micro_batch is not None for seen in judgement.observations)
 
 
+@Property(
+    order=50,
+    applies=accumulates,
+    example="a bucket that fires one micro-batch early",
+    needs_data=False,
+    leads_to=(
+        "reduce_reads_after_accumulation",
+        "bucket_is_exclusive_while_reducing",
+        "collectives_match_across_ranks",
+        "each_bucket_reduced_once_per_step",
+    ),
+)
 def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Violation]:
     """Before the last micro-batch of a step, gradients are local and nothing is reduced.
 
@@ -50,21 +62,6 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Violat
         after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
     )
     yield from compare(judgement, _accumulated(judgement), ends)
-
-
-ACCUMULATION_IS_LOCAL_UNTIL_REDUCED = Property(
-    accumulation_is_local_until_reduced,
-    order=50,
-    applies=accumulates,
-    example="a bucket that fires one micro-batch early",
-    needs_data=False,
-    leads_to=(
-        "reduce_reads_after_accumulation",
-        "bucket_is_exclusive_while_reducing",
-        "collectives_match_across_ranks",
-        "each_bucket_reduced_once_per_step",
-    ),
-)
 
 
 def _accumulated(judgement: Judgement) -> Iterator[AfterWait]:

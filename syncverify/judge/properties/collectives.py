@@ -34,6 +34,12 @@ _LOSSES = frozenset(
 )
 
 
+@Property(
+    order=170,
+    applies=owes_reduction,
+    example="a bucket that is launched twice, or never",
+    needs_data=False,
+)
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Violation]:
     """In every step, each byte that has to be reduced is reduced once over the same ranks.
 
@@ -49,15 +55,6 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Violatio
     reduced: `gradient_equals_reference` does.
     """
     yield from with_circumstances(judgement, _wrong_steps(judgement))
-
-
-EACH_BUCKET_REDUCED_ONCE_PER_STEP = Property(
-    each_bucket_reduced_once_per_step,
-    order=170,
-    applies=owes_reduction,
-    example="a bucket that is launched twice, or never",
-    needs_data=False,
-)
 
 
 def _wrong_steps(judgement: Judgement) -> Iterator[Violation]:
@@ -164,6 +161,21 @@ def keeps_a_cap(judgement: Judgement) -> bool:
     return promises.keeps_bucket_cap and len(reduced) > 1
 
 
+@Property(
+    order=180,
+    applies=keeps_a_cap,
+    example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
+    needs_data=False,
+    promise="keeps_bucket_cap",
+    causes=(
+        Mistake(
+            "over_cap",
+            "a bucket is larger than its cap",
+            "close a bucket before a gradient that would bring it over the cap; count bytes"
+            " of local parts",
+        ),
+    ),
+)
 def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
     """Gradients that are reduced together fit the bucket cap, which counts bytes of one rank.
 
@@ -195,21 +207,3 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
                     rank=rank, named=(launch.source,), bytes=num_bytes, cap=cap
                 )
                 yield finding("over_cap", summary, rank, None, evidence)
-
-
-BUCKET_FITS_THE_CAP = Property(
-    bucket_fits_the_cap,
-    order=180,
-    applies=keeps_a_cap,
-    example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
-    needs_data=False,
-    promise="keeps_bucket_cap",
-    causes=(
-        Mistake(
-            "over_cap",
-            "a bucket is larger than its cap",
-            "close a bucket before a gradient that would bring it over the cap; count bytes"
-            " of local parts",
-        ),
-    ),
-)

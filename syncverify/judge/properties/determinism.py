@@ -24,6 +24,29 @@ def played_twice(judgement: Judgement) -> bool:
     return judgement.again is not None
 
 
+@Property(
+    order=230,
+    applies=played_twice,
+    example="an order that comes from a set, from `id()` or from the clock",
+    needs_data=False,
+    causes=(
+        Mistake(
+            "acts_otherwise",
+            "a second run of the same program issues different collectives",
+            "do not use the order of a set, id(), the clock or unseeded random numbers",
+        ),
+        Mistake(
+            "sums_otherwise",
+            "a second run of the same program has different gradients",
+            "do not use the clock or unseeded random numbers in gradients",
+        ),
+        Mistake(
+            "ends_otherwise",
+            "a second run of the same program ends differently",
+            "replay a few times: the failure depends on chance",
+        ),
+    ),
+)
 def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
     """Played again with the same schedule, every rank sends and sees the same.
 
@@ -49,32 +72,6 @@ def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
     ends = _end(judgement.run), _end(again)
     if ends[0] != ends[1]:
         yield _finding("ends_otherwise", "the run ended", *ends, None)
-
-
-SUBJECT_IS_DETERMINISTIC = Property(
-    subject_is_deterministic,
-    order=230,
-    applies=played_twice,
-    example="an order that comes from a set, from `id()` or from the clock",
-    needs_data=False,
-    causes=(
-        Mistake(
-            "acts_otherwise",
-            "a second run of the same program issues different collectives",
-            "do not use the order of a set, id(), the clock or unseeded random numbers",
-        ),
-        Mistake(
-            "sums_otherwise",
-            "a second run of the same program has different gradients",
-            "do not use the clock or unseeded random numbers in gradients",
-        ),
-        Mistake(
-            "ends_otherwise",
-            "a second run of the same program ends differently",
-            "replay a few times: the failure depends on chance",
-        ),
-    ),
-)
 
 
 def _events(rank: int, one: RankRun, other: RankRun) -> Violation | None:

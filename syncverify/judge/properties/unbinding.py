@@ -30,31 +30,7 @@ def unbound(judgement: Judgement) -> bool:
     return any(rank_run.leftovers is not None for rank_run in judgement.run.ranks)
 
 
-def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
-    """After `unbind()`, parameters behave as if they had never been managed.
-
-    For all ranks: no hook is left on a parameter or called by a further backward, and the
-    training program's own hooks are still there. No two gradients or parameters came to
-    share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
-    `requires_grad`; replicas that are unequal at `bind()` are made equal before gradients are
-    read for the first time: all of them, or none. A further backward gives local gradients and
-    issues no collective. Settings of the process are as they were (defaults of torch, environment, hooks on all
-    modules), and no random generator was seeded or set back to an earlier state.
-
-    Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
-    promise that the subject gives back its process groups, threads and streams. A subject
-    that owns the parameters may keep them in one storage.
-    """
-    for rank in range(judgement.scenario.mesh.num_ranks):
-        yield from _leftovers(judgement, rank)
-        yield from _late_collectives(judgement, rank)
-        yield from _plain_backward(judgement, rank)
-    yield from _raised_by_hook_left(judgement)
-    yield from _left_unequal(judgement)
-
-
-UNBIND_RESTORES_PARAMETERS = Property(
-    unbind_restores_parameters,
+@Property(
     order=190,
     applies=unbound,
     example="hooks, buffers and settings that survive `unbind()`, and hooks of others that do not",
@@ -127,6 +103,27 @@ UNBIND_RESTORES_PARAMETERS = Property(
         ),
     ),
 )
+def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
+    """After `unbind()`, parameters behave as if they had never been managed.
+
+    For all ranks: no hook is left on a parameter or called by a further backward, and the
+    training program's own hooks are still there. No two gradients or parameters came to
+    share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
+    `requires_grad`; replicas that are unequal at `bind()` are made equal before gradients are
+    read for the first time: all of them, or none. A further backward gives local gradients and
+    issues no collective. Settings of the process are as they were (defaults of torch, environment, hooks on all
+    modules), and no random generator was seeded or set back to an earlier state.
+
+    Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
+    promise that the subject gives back its process groups, threads and streams. A subject
+    that owns the parameters may keep them in one storage.
+    """
+    for rank in range(judgement.scenario.mesh.num_ranks):
+        yield from _leftovers(judgement, rank)
+        yield from _late_collectives(judgement, rank)
+        yield from _plain_backward(judgement, rank)
+    yield from _raised_by_hook_left(judgement)
+    yield from _left_unequal(judgement)
 
 
 def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
