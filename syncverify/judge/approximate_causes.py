@@ -34,8 +34,7 @@ from typing import Final
 import torch
 
 from syncverify.judge.cause import Cause
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.reference import RightElement
+from syncverify.judge.reference import ExpectedGradient, RightElement
 from syncverify.scenario.layout import ranks_along, reduce_axes
 
 _POWERS = [Fraction(2) ** power for power in (-1, 1, -2, 2, -3, 3, -4, 4)]

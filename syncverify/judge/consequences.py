@@ -17,8 +17,14 @@ from syncverify.judge.properties.lifecycle import every_wait_completes
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.properties.ordering import FALLBACK
 from syncverify.judge.properties.registry import ALL_PROPERTIES, CAUSES
-from syncverify.judge.signs import Circumstance, Clues, Meeting, Sign, Signs
-from syncverify.judge.violation import Identity
+from syncverify.judge.violation import (
+    Circumstance,
+    Clues,
+    Identity,
+    Meeting,
+    Sign,
+    Signs,
+)
 
 _PROPERTIES = {each.name: each for each in ALL_PROPERTIES}
 _VALUE_NAMES = frozenset(each.name for each in ALL_PROPERTIES if each.is_about_values)

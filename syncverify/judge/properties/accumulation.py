@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator
 
 from syncverify.judge.evidence import Event, Mistimed
-from syncverify.judge.expected_gradient import local_gradient
 from syncverify.judge.properties.after_wait import AfterWait, after_wait
 from syncverify.judge.properties.circumstances import (
     after_like_step,
@@ -16,8 +15,8 @@ from syncverify.judge.properties.judgement import Judgement, early_launches
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.properties.values import compare
-from syncverify.judge.signs import Early
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.reference import local_gradient
+from syncverify.judge.violation import Early, Violation, finding
 from syncverify.scenario import step_plan
 
 

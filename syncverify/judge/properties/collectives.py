@@ -14,9 +14,8 @@ from syncverify.judge.properties.circumstances import with_circumstances
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import senders, true_slots
-from syncverify.judge.signs import CauseSign
 from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import CauseSign, Violation, finding
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import (
     contributing_ranks,

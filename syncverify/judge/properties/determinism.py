@@ -12,8 +12,7 @@ from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PlayedAgain
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
-from syncverify.judge.signs import Circumstance
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run

@@ -10,9 +10,9 @@ from functools import cached_property
 import torch
 
 from syncverify.judge.decoding import same_values
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import launches_of_step
 from syncverify.judge.properties.sent import senders
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.trace.records import (
     CollectiveLaunch,
     Moment,

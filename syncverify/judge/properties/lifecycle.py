@@ -18,9 +18,8 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.matching import groups_that_differ
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
-from syncverify.judge.signs import Clues, Raised, Sign
 from syncverify.judge.traced import Traced
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Clues, Raised, Sign, Violation, finding
 from syncverify.trace.run import Fault, FaultKind, Run
 
 _TOO_EARLY = "hook_too_early"

@@ -28,9 +28,8 @@ from syncverify.judge.properties.disagreements import (
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
-from syncverify.judge.signs import Circumstance
 from syncverify.judge.traced import Traced, launches_of
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
 from syncverify.trace.run import Run

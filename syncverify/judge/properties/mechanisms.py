@@ -23,7 +23,6 @@ import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.circumstances import is_like
 from syncverify.judge.properties.copied_buckets import refilled, unpacked_otherwise
 from syncverify.judge.properties.gradient_facts import (
@@ -39,6 +38,7 @@ from syncverify.judge.properties.sent import (
     sends,
     sent_parameters,
 )
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import EVENTS

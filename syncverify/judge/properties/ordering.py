@@ -31,15 +31,16 @@ from syncverify.judge.properties.copied_buckets import (
 from syncverify.judge.properties.judgement import Judgement, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary, uses_of
 from syncverify.judge.properties.property import Property
-from syncverify.judge.signs import (
+from syncverify.judge.traced import Traced, launches_of
+from syncverify.judge.violation import (
     Early,
     Incomplete,
     Pair,
     Signs,
     Unawaited,
+    Violation,
+    finding,
 )
-from syncverify.judge.traced import Traced, launches_of
-from syncverify.judge.violation import Violation, finding
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,

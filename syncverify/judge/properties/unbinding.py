@@ -10,12 +10,11 @@ import torch
 from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Event, Left, Mistimed, ended
-from syncverify.judge.expected_gradient import local_gradient
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
-from syncverify.judge.signs import Circumstance
+from syncverify.judge.reference import local_gradient
 from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.plain_text import counted, named
 from syncverify.playing.program.model import start_value
 from syncverify.scenario.layout import contributing_ranks, is_managed

@@ -37,8 +37,7 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.properties.property import Property
 from syncverify.judge.rounding import explain_rounded
-from syncverify.judge.signs import Signs
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Signs, Violation, finding
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
 
