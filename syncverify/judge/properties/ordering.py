@@ -272,12 +272,13 @@ def _of_lines(traced: Traced, kind: type[Unordered], cause: str) -> Iterator[Vio
         shown = disorder.found[0]
         pairs = [pair for each in (disorder, *others) for pair in each.found]
         trace = traced.run.ranks[shown.rank].trace
-        found = finding(
-            cause,
-            summary(shown, disorder, ()),
+        yield Violation(
+            property="",
+            cause=cause,
+            summary=summary(shown, disorder, ()),
+            ranks=tuple(sorted({pair.rank for pair in pairs})),
             evidence=evidence(shown, disorder, (), trace),
         )
-        yield replace(found, ranks=tuple(sorted({pair.rank for pair in pairs})))
 
 
 def _lines(found: Unordered) -> tuple[object, ...]:
