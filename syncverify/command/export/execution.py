@@ -15,7 +15,7 @@ from syncverify.command.export.subject_text import subject_text
 from syncverify.command.export.trial import Trial, try_script
 from syncverify.command.playing import leave, playing
 from syncverify.errors import UsageError
-from syncverify.judge.properties.accumulation import (
+from syncverify.judge.properties.collectives import (
     accumulation_is_local_until_reduced,
 )
 from syncverify.judge.properties.judgement import Judgement

@@ -73,6 +73,11 @@ class GradientFacts:
         return [e for e in self.launches if self.name in e.parameters and e.reduces]
 
     @cached_property
+    def sent_reductions(self) -> list[CollectiveLaunch]:
+        """Reductions of the step that send the gradient, by its name or by its values."""
+        return [e for e in self.launches if e.reduces and self.name in self.senders(e)]
+
+    @cached_property
     def is_own(self) -> bool:
         """Tell whether it is the rank's local gradient, where other ranks had to contribute."""
         if self.kind != "rank_contribution_missing":

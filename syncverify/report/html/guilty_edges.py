@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from syncverify.judge.properties.accumulation import (
+from syncverify.judge.properties.collectives import (
     accumulation_is_local_until_reduced,
 )
 from syncverify.report.html.engine_graph import DrawnGraph, GraphPoint
