@@ -125,35 +125,28 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
     yield from _left_unequal(judgement)
 
 
+def _finding(cause: str, summary: str, rank: int, name: str | None = None) -> Violation:
+    return finding(cause, summary, rank, name, Left(rank=rank))
+
+
 def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
     left = judgement.run.ranks[rank].leftovers
     if left is None:
         return
     for name, count in left.hooks.items():
         are = "is" if count == 1 else "are"
-        summary = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
-        yield finding("hook_left", summary, rank, name, Left(rank=rank, hooks=count))
-    yield from _of_parameters(judgement, left, rank)
-    for line in left.called if not left.hooks else ():
-        summary = f"a backward on rank {rank} after unbind() still calls {line}"
-        evidence = Left(rank=rank, named=(line,), line=line)
-        yield finding("hook_left", summary, rank, None, evidence)
-    yield from _of_process(judgement, left, rank)
-
-
-def _finding(cause: str, summary: str, rank: int, name: str | None = None) -> Violation:
-    return finding(cause, summary, rank, name, Left(rank=rank))
-
-
-def _of_parameters(
-    judgement: Judgement, left: Leftovers, rank: int
-) -> Iterator[Violation]:
+        text = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
+        yield finding("hook_left", text, rank, name, Left(rank=rank, hooks=count))
     for name in left.shared_gradients:
         text = f"the gradient of {name!r} still lies in a shared buffer after unbind()"
         yield _finding("buffer_left", text, rank, name)
     for name in left.changed:
         text = f"{name!r} of rank {rank} changed its value or requires_grad"
         yield _finding("parameter_changed", text, rank, name)
+    for line in left.called if not left.hooks else ():
+        text = f"a backward on rank {rank} after unbind() still calls {line}"
+        evidence = Left(rank=rank, named=(line,), line=line)
+        yield finding("hook_left", text, rank, None, evidence)
     for name in left.lost_hooks:
         text = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
         yield _finding("hook_lost", text, rank, name)
@@ -171,6 +164,7 @@ def _of_parameters(
                 "unbind(), which were apart before"
             )
             yield _finding("parameters_joined", text, rank, name)
+    yield from _of_process(judgement, left, rank)
 
 
 def _of_process(
