@@ -81,15 +81,9 @@ def judge_run(
     return Verdict(violations, applied)
 
 
-def check(
-    scenario: Scenario,
-    run: Run,
-    capabilities: Capabilities,
-    *,
-    again: Run | None = None,
-) -> list[Violation]:
-    """Return the violations of `judge_run`, which takes the same arguments."""
-    return judge_run(scenario, run, capabilities, again=again).violations
+def check(scenario: Scenario, run: Run, capabilities: Capabilities) -> list[Violation]:
+    """Return the violations of `judge_run`."""
+    return judge_run(scenario, run, capabilities).violations
 
 
 def judge_traced(
