@@ -19,11 +19,7 @@ EQUIVALENT = Path(__file__).with_name("general_equivalent.toml")
 # Prefixes of module names, by target.
 TARGETS = {
     "race detector": ("syncverify.judge.ordering.", "syncverify.trace.regions."),
-    "reference": (
-        "syncverify.scenario.",
-        "syncverify.judge.reference.",
-        "syncverify.judge.expected_gradient.",
-    ),
+    "reference": ("syncverify.scenario.", "syncverify.judge.reference."),
     "collective matcher": (
         "syncverify.judge.properties.collectives.",
         "syncverify.judge.properties.matching.",

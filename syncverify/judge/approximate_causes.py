@@ -34,8 +34,7 @@ from typing import Final
 import torch
 
 from syncverify.judge.cause import Cause
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.reference import RightElement
+from syncverify.judge.reference import ExpectedGradient, RightElement
 from syncverify.scenario.layout import ranks_along, reduce_axes
 
 _POWERS = [Fraction(2) ** power for power in (-1, 1, -2, 2, -3, 3, -4, 4)]
@@ -326,17 +325,10 @@ def _orders(values: Sequence[torch.Tensor], narrow: _Round) -> Iterator[torch.Te
 def displaced(
     expected: ExpectedGradient, observed: torch.Tensor, *, is_proof: bool = True
 ) -> Cause | None:
-    """Find all wrong elements among the right ones of the rank; zeros may be padding.
+    """Return the cause if all wrong elements are right ones of the rank; zeros may be padding.
 
-    Args:
-        expected: The right gradient.
-        observed: The wrong gradient; shape of the local part.
-        is_proof: Whether a finite element of another parameter has to be found, and more than
-            by chance.
-
-    Returns:
-        The cause, with the place of the first wrong element that was found, or None; always
-        None for a huge gradient.
+    As a proof, a finite element of another parameter has to be found, and more than by chance.
+    Huge gradients are not looked through.
     """
     if observed.numel() > _MAX_NUMEL:
         return None

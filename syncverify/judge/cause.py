@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
-from syncverify.judge.signs import Circumstance
+from syncverify.judge.violation import Circumstance
 from syncverify.trace.source_lines import Origin
 
 

@@ -17,8 +17,14 @@ from syncverify.judge.properties.lifecycle import every_wait_completes
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.properties.ordering import FALLBACK
 from syncverify.judge.properties.registry import ALL_PROPERTIES, CAUSES
-from syncverify.judge.signs import Circumstance, Clues, Meeting, Sign, Signs
-from syncverify.judge.violation import Identity
+from syncverify.judge.violation import (
+    Circumstance,
+    Clues,
+    Identity,
+    Meeting,
+    Sign,
+    Signs,
+)
 
 _PROPERTIES = {each.name: each for each in ALL_PROPERTIES}
 _VALUE_NAMES = frozenset(each.name for each in ALL_PROPERTIES if each.is_about_values)
@@ -39,7 +45,6 @@ _DISAGREEMENTS: Final[Mapping[Identity, int]] = {
     (every_wait_completes.__name__, "step_bound"): 3,
     (launch_order_agrees.__name__, "deadlock_hazard"): 3,
 }
-_NO_CLUES = Clues()
 AllClues = Mapping[Identity, Clues]
 
 
@@ -85,11 +90,9 @@ def other_forms(
     ranks about the collectives of the same source line are one. A violation whose every
     finding another one explains by its clues is a form of that one.
 
-    Args:
-        ranked: Identities without repetition, the more important one first.
-        clues: The clues of all violations of each identity; None for none.
+    The more important identities come first; `clues` has those of all violations of each identity.
     """
-    known = clues or {}
+    known = {one: (clues or {}).get(one, Clues()) for one in ranked}
     forms = _by_lines(ranked, known)
     for find in (functools.partial(_explaining, clues=known), _better_form):
         for identity in reversed(ranked):  # of two equals the first one stays
@@ -110,21 +113,18 @@ def _by_lines(ranked: list[Identity], clues: AllClues) -> dict[Identity, Identit
     for identity in ranked:
         if identity not in _DISAGREEMENTS:
             continue
-        shows = clues.get(identity, _NO_CLUES).shows
+        shows = clues[identity].shows
         own = frozenset(each for each in shows if not isinstance(each, Circumstance))
         touching = [first for first, known in groups.items() if known & own]
-        leader, *others = _telling_first([*touching, identity])
+        # The disagreement that says why comes before others of the first one's property.
+        names = [*dict.fromkeys(name for name, _ in (*touching, identity))]
+        leader, *others = sorted(
+            [*touching, identity],
+            key=lambda one: (names.index(one[0]), _DISAGREEMENTS[one]),
+        )
         forms.update(dict.fromkeys(others, leader))
         groups[leader] = own.union(*(groups.pop(each) for each in touching))
     return forms
-
-
-def _telling_first(identities: list[Identity]) -> list[Identity]:
-    """Put the disagreement that says why before others of the first one's property."""
-    names = list(dict.fromkeys(name for name, _ in identities))
-    return sorted(
-        identities, key=lambda one: (names.index(one[0]), _DISAGREEMENTS[one])
-    )
 
 
 def _explaining(
@@ -134,8 +134,8 @@ def _explaining(
 
     What is left when no other property fits may have several causes, and explains nothing.
     """
-    own = clues.get(identity, _NO_CLUES)
-    known = {one: clues.get(one, _NO_CLUES) for one in others if one[1] != FALLBACK}
+    own = clues[identity]
+    known = {one: clues[one] for one in others if one[1] != FALLBACK}
     if identity[1] == FALLBACK:
         together = Clues(frozenset().union(*(each.shows for each in known.values())))
         parts = [one for one, each in known.items() if each.explains_some(own)]

@@ -18,7 +18,7 @@ import torch
 
 from syncverify.judge.approximate_causes import displaced, likeliest
 from syncverify.judge.cause import Cause
-from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.plain_text import counted
 from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs import own_accumulation

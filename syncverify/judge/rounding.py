@@ -55,7 +55,7 @@ import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain, explanations
-from syncverify.judge.expected_gradient import ExpectedGradient
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.scenario.layout import is_managed
 
 _UNIT_ROUNDOFF_OF_REFERENCE = torch.finfo(torch.float64).eps / 2

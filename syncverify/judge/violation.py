@@ -1,15 +1,156 @@
-"""A violation: a property that does not hold, and the cause."""
+"""A violation: a property that does not hold, the cause, and signs that tell its defect.
+
+Note [One defect or two]
+    A violation shows signs, and each of its findings lists the signs that would explain the
+    finding as well. A violation is another form of one that explains all of its findings
+    (`Clues.explain`). Signs are equal as values; no text is compared.
+
+    | sign | shown by | explains |
+    |---|---|---|
+    | `CauseSign` | a wrong gradient, by its cause | another wrong gradient whose value fits that cause, or too few elements in collectives |
+    | `Circumstance.IN_TENSOR_HOOK` | a hook that runs before accumulation | findings of a step in which a tensor hook launched |
+    | `Circumstance.AFTER_RIGHT_STEP` | state that was not reset | findings of a step after right ones alone |
+    | `Circumstance.AFTER_REBINDING` | hooks or buffers that `unbind()` left | findings after `unbind()` and `bind()` alone |
+    | `Circumstance.OTHER_CONTENTS` | ranks that meet and disagree | wrong gradients that no trace proves, where buckets may differ; a second run that acts otherwise |
+    | `Circumstance.UNSENT_ZEROS` | zeros that no collective has | zeros of a gradient with one contributing rank |
+    | `Meeting` | a disagreement of ranks, by the lines of its collectives | another disagreement of the line; a gradient beside others in that collective |
+    | `Skipped` | ranks that never issue a peer's collective | a gradient that its rank does not send, and a peer does |
+    | `Early` | a reduction before the last micro-batch | that reduction, and work without an order of the same line |
+    | `Incomplete` | a gradient that was reduced before its last contribution, by the line of the reduction | autograd's work on that memory while the reduction may use it |
+    | `Pair` | work without an order, by its two lines | the same pair; a pair that the remedy of another one orders |
+    | `Unawaited` | the line that does not wait | work of that line that fits no other property |
+    | `Raised` | an exception, by its class and the last line | the same exception on another rank or in another step |
+
+    Whether one property may violate another is declared by the two: `Property.leads_to`
+    and `Property.follows`.
+"""
 
 from __future__ import annotations
 
 import builtins
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Self
 
 from syncverify.judge.evidence import NO_EVIDENCE, Evidence
-from syncverify.judge.signs import Clues, Signs
+from syncverify.trace.run import Detail
+from syncverify.trace.source_lines import Origin
 
 # Property and cause of a violation.
 Identity = tuple[str, str]
+
+
+class Circumstance(Enum):
+    """A fact of the run around a finding."""
+
+    IN_TENSOR_HOOK = auto()
+    AFTER_RIGHT_STEP = auto()
+    AFTER_REBINDING = auto()
+    OTHER_CONTENTS = auto()
+    UNSENT_ZEROS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class CauseSign:
+    """The cause of a wrong gradient."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A line at which ranks meet in a collective."""
+
+    path: str  # end of the path
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A collective of a line that some ranks skip."""
+
+    line: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """A reduction of a line before the last micro-batch."""
+
+    line: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """A reduction of a line before the last contribution to a gradient."""
+
+    line: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two uses of memory without an order."""
+
+    first: Origin
+    second: Origin | None  # None for memory that is given out again
+    is_carried: bool = False  # the remedy of another pair orders this one as well
+
+
+@dataclass(frozen=True, slots=True)
+class Unawaited:
+    """A line that queues work on a stream which waits too little."""
+
+    line: Origin
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception of the subject."""
+
+    name: str  # of the class
+    at: Detail | None  # last line of the details
+
+
+Sign = (
+    Circumstance
+    | CauseSign
+    | Meeting
+    | Skipped
+    | Early
+    | Incomplete
+    | Pair
+    | Unawaited
+    | Raised
+)
+Signs = frozenset[Sign]
+
+
+@dataclass(frozen=True, slots=True)
+class Clues:
+    """The signs of a violation; see Note [One defect or two]."""
+
+    shows: Signs = frozenset()
+    # For each finding, the signs of which each would explain the finding too, if another violation
+    # shows it; an empty set where the finding is a mistake apart.
+    explained_by: frozenset[Signs] = frozenset()
+
+    @classmethod
+    def of_finding(cls, shows: Signs, explained_by: Signs) -> Self:
+        """Return the clues of one finding."""
+        return cls(shows, frozenset({explained_by}))
+
+    def __or__(self, other: Clues) -> Clues:
+        """Return the clues of several violations of one identity."""
+        return Clues(self.shows | other.shows, self.explained_by | other.explained_by)
+
+    def explain(self, other: Clues) -> bool:
+        """Tell whether the mistake with these signs explains every finding of another one."""
+        findings = other.explained_by
+        return bool(findings) and all(self.shows & finding for finding in findings)
+
+    def explains_some(self, other: Clues) -> bool:
+        """Tell whether the mistake with these signs explains a finding of another one."""
+        return any(self.shows & finding for finding in other.explained_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from syncverify.judge.consequences import may_cause, other_forms, shown_by
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.lifecycle import zero_grad_clears
 from syncverify.judge.properties.values import gradient_equals_reference
-from syncverify.judge.signs import Clues
+from syncverify.judge.violation import Clues
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import features_outside
 from syncverify.scenario.scenario import Scenario

@@ -27,6 +27,13 @@ def a_rank_played(judgement: Judgement) -> bool:
     return bool(judgement.run.ranks)
 
 
+@Property(
+    order=5,
+    applies=a_rank_played,
+    example="parameters that are sent in each step",
+    causes=(Mistake("sent", "a rank broadcasts", "send parameters once, in bind()"),),
+    needs_data=False,
+)
 def nothing_is_broadcast(judgement: Judgement) -> Iterator[Violation]:
     """No rank issues a broadcast.
 
@@ -37,16 +44,6 @@ def nothing_is_broadcast(judgement: Judgement) -> Iterator[Violation]:
             if launch.operation == "broadcast":
                 evidence = Mistimed(rank=rank, events=(Event("", launch),))
                 yield finding("sent", f"rank {rank} broadcasts", rank, None, evidence)
-
-
-NOTHING_IS_BROADCAST = Property(
-    nothing_is_broadcast,
-    order=5,
-    applies=a_rank_played,
-    example="parameters that are sent in each step",
-    causes=(Mistake("sent", "a rank broadcasts", "send parameters once, in bind()"),),
-    needs_data=False,
-)
 '''
 DEFECT = '''
 

@@ -6,9 +6,8 @@ import torch
 from studies.redteam.second.wrong.numbers import MaskOfThirtyTwoBits
 from studies.redteam.wrong.sizes import DropsTheRest, KnowsTwoGroups
 from syncverify.judge.decoding import explain
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties import check
-from syncverify.judge.reference import reference
+from syncverify.judge.reference import ExpectedGradient, reference
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import features_of

@@ -14,8 +14,7 @@ from studies.redteam.wrong.values import ClampsLargeOnes, SkipsZeroSums
 from syncverify.errors import UsageError
 from syncverify.judge.consequences import other_forms, shown_by
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.signs import Circumstance, Clues
-from syncverify.judge.violation import Violation
+from syncverify.judge.violation import Circumstance, Clues, Violation
 from syncverify.playing.sim import SimBackend
 from syncverify.report.evidence import remedy_of
 from syncverify.report.hints import certainty, hint

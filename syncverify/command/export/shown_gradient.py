@@ -9,8 +9,8 @@ from itertools import zip_longest
 import torch
 
 from syncverify.judge.decoding import explain
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.violation import Violation
 from syncverify.playing.program.training_program import Observe
 from syncverify.scenario import step_plan

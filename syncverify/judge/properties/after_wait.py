@@ -22,8 +22,8 @@ import torch
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Ownership
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.violation import Violation, finding
 from syncverify.plain_text import named

@@ -26,10 +26,11 @@ from syncverify.judge.approximate_causes import displaced
 from syncverify.judge.cause import VAGUE_CAUSES, Cause
 from syncverify.judge.decoding import explanations
 from syncverify.judge.evidence import WrongGradient
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import places_of, senders
-from syncverify.judge.signs import (
+from syncverify.judge.reference import ExpectedGradient
+from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import (
     CauseSign,
     Circumstance,
     Clues,
@@ -38,9 +39,8 @@ from syncverify.judge.signs import (
     Sign,
     Signs,
     Skipped,
+    Violation,
 )
-from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
 from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario

@@ -1,22 +1,43 @@
-"""Properties of the reductions that a rank issues: how often, and how large."""
+"""Properties of the reductions that a rank issues: how often, how large, and when."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import torch
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
-from syncverify.judge.evidence import OverCap, ReducedTwice, TooFewElements, launched
-from syncverify.judge.properties.after_wait import on_all_ranks, owes_reduction
-from syncverify.judge.properties.circumstances import with_circumstances
-from syncverify.judge.properties.judgement import Judgement, launches_of_step
+from syncverify.judge.evidence import (
+    Event,
+    Mistimed,
+    OverCap,
+    ReducedTwice,
+    TooFewElements,
+    launched,
+)
+from syncverify.judge.properties.after_wait import (
+    AfterWait,
+    after_wait,
+    on_all_ranks,
+    owes_reduction,
+)
+from syncverify.judge.properties.circumstances import (
+    after_like_step,
+    with_circumstances,
+)
+from syncverify.judge.properties.judgement import (
+    Judgement,
+    early_launches,
+    launches_of_step,
+)
 from syncverify.judge.properties.property import Property
-from syncverify.judge.properties.sent import senders, true_slots
-from syncverify.judge.signs import CauseSign
+from syncverify.judge.properties.sent import may_hold_gradients, senders, true_slots
+from syncverify.judge.properties.values import compare
+from syncverify.judge.reference import local_gradient
 from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import CauseSign, Early, Violation, finding
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import (
     contributing_ranks,
@@ -34,6 +55,12 @@ _LOSSES = frozenset(
 )
 
 
+@Property(
+    order=170,
+    applies=owes_reduction,
+    example="a bucket that is launched twice, or never",
+    needs_data=False,
+)
 def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Violation]:
     """In every step, each byte that has to be reduced is reduced once over the same ranks.
 
@@ -49,15 +76,6 @@ def each_bucket_reduced_once_per_step(judgement: Judgement) -> Iterator[Violatio
     reduced: `gradient_equals_reference` does.
     """
     yield from with_circumstances(judgement, _wrong_steps(judgement))
-
-
-EACH_BUCKET_REDUCED_ONCE_PER_STEP = Property(
-    each_bucket_reduced_once_per_step,
-    order=170,
-    applies=owes_reduction,
-    example="a bucket that is launched twice, or never",
-    needs_data=False,
-)
 
 
 def _wrong_steps(judgement: Judgement) -> Iterator[Violation]:
@@ -164,6 +182,21 @@ def keeps_a_cap(judgement: Judgement) -> bool:
     return promises.keeps_bucket_cap and len(reduced) > 1
 
 
+@Property(
+    order=180,
+    applies=keeps_a_cap,
+    example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
+    needs_data=False,
+    promise="keeps_bucket_cap",
+    causes=(
+        Mistake(
+            "over_cap",
+            "a bucket is larger than its cap",
+            "close a bucket before a gradient that would bring it over the cap; count bytes"
+            " of local parts",
+        ),
+    ),
+)
 def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
     """Gradients that are reduced together fit the bucket cap, which counts bytes of one rank.
 
@@ -197,19 +230,98 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
                 yield finding("over_cap", summary, rank, None, evidence)
 
 
-BUCKET_FITS_THE_CAP = Property(
-    bucket_fits_the_cap,
-    order=180,
-    applies=keeps_a_cap,
-    example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
+def accumulates(judgement: Judgement) -> bool:
+    """A step has two micro-batches or more, and gradients were read between them."""
+    return any(seen.micro_batch is not None for seen in judgement.observations)
+
+
+@Property(
+    order=50,
+    applies=accumulates,
+    example="a bucket that fires one micro-batch early",
     needs_data=False,
-    promise="keeps_bucket_cap",
-    causes=(
-        Mistake(
-            "over_cap",
-            "a bucket is larger than its cap",
-            "close a bucket before a gradient that would bring it over the cap; count bytes"
-            " of local parts",
-        ),
+    leads_to=(
+        "reduce_reads_after_accumulation",
+        "bucket_is_exclusive_while_reducing",
+        "collectives_match_across_ranks",
+        "each_bucket_reduced_once_per_step",
     ),
 )
+def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Violation]:
+    """Before the last micro-batch of a step, gradients are local and nothing is reduced.
+
+    For all ranks and steps: no reducing collective is issued before the backward of the
+    last micro-batch, and after every earlier backward the local gradient is the sum of
+    the rank's own micro-batches so far. Control numbers, such as a count of tokens, may be
+    reduced at any time: they are no gradients of any rank, scaled or not.
+
+    Not judged for subjects that declare `reduces_each_micro_batch`.
+
+    Catches: firing one accumulation early, resetting the accumulator in each backward.
+    Does not hold a gradient that is kept elsewhere between micro-batches (`.grad` is
+    None) against a subject.
+    """
+    if judgement.reference.capabilities.reduces_each_micro_batch:
+        return
+    early = list(_early_reductions(judgement))
+    yield from with_circumstances(judgement, early)
+    if early:  # the wrong values follow from the reduction
+        return
+    ends = itertools.chain(
+        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
+    )
+    yield from compare(judgement, _accumulated(judgement), ends)
+
+
+def _accumulated(judgement: Judgement) -> Iterator[AfterWait]:
+    reference = judgement.reference
+    for rank, rank_run in enumerate(judgement.run.ranks):
+        for seen in rank_run.observations:
+            if seen.micro_batch is None or judgement.was_refused(seen.step):
+                continue
+            for spec in judgement.scenario.trainable:
+                if seen.gradients[spec.name] is not None:
+                    count = seen.micro_batch + 1
+                    yield (
+                        local_gradient(reference, spec, rank, seen.step, count),
+                        seen,
+                    )
+
+
+def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
+    early = [
+        (rank, record)
+        for rank in range(judgement.scenario.mesh.num_ranks)
+        for record in early_launches(judgement, rank)
+        if record.reduces
+        and may_hold_gradients(judgement.reference, judgement.run, record)
+    ]
+    again = _reduced_again(judgement) if early else set()
+    first_step = min((record.moment.step for _, record in early), default=0)
+    left_over = after_like_step(judgement.scenario, first_step)
+    for rank, record in early:
+        step, micro_batch = record.moment.step, record.moment.micro_batch
+        count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
+        is_again = (rank, step) in again
+        sign = frozenset({Early(record.source)})
+        later = ", and later reduced the result again" if is_again else ""
+        yield finding(
+            "reduced_twice" if is_again else "reduced_early",
+            f"rank {rank} reduced in micro-batch {micro_batch} of {count} "
+            f"(step {step}){later}: {record}",
+            rank,
+            record.parameters,
+            Mistimed(rank=rank, step=step, events=(Event("", record),)),
+            shows=sign | left_over,
+            explained_by=sign,
+        )
+
+
+def _reduced_again(judgement: Judgement) -> set[tuple[int | None, int | None]]:
+    """Find ranks and steps in which complete sums were summed again."""
+    found = compare(judgement, after_wait(judgement, reduced=True))
+    return {
+        (finding.evidence.rank, finding.evidence.step)
+        for finding in found
+        if finding.cause == "reduced_twice"
+    }

@@ -222,17 +222,14 @@ def refill_in_flight(judgement: Judgement, race: Race) -> Refill | None:
 
 def refilled(facts: GradientFacts) -> Cause | None:
     """Find a refill of the gradient's bucket before its sum was copied back."""
-    if facts.kind not in _OF_WRONG_PLACES:
+    if facts.kind not in _OF_WRONG_PLACES or not facts.sent_reductions:
         return None
-    for launch in reversed(facts.launches):
-        if launch.reduces and facts.name in facts.senders(launch):
-            reference = facts.expected.reference
-            found = _refill(reference, facts.rank, launch, facts.trace)
-            if found is None:
-                return None
-            text = f"{found.words()}, before its sum is copied back"
-            return Cause("buffer_shared", text, lines=found.lines)
-    return None
+    last = facts.sent_reductions[-1]
+    found = _refill(facts.expected.reference, facts.rank, last, facts.trace)
+    if found is None:
+        return None
+    text = f"{found.words()}, before its sum is copied back"
+    return Cause("buffer_shared", text, lines=found.lines)
 
 
 def _refill(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 import torch
 
@@ -12,8 +12,7 @@ from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PlayedAgain
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
-from syncverify.judge.signs import Circumstance
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
@@ -24,35 +23,7 @@ def played_twice(judgement: Judgement) -> bool:
     return judgement.again is not None
 
 
-def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
-    """Played again with the same schedule, every rank sends and sees the same.
-
-    Applies where a scenario was played twice. The simulated machine leaves nothing to
-    chance, so each difference comes from the subject. A finding tells of the first collective
-    of a rank that differs, or else of the first gradient, or else of the end of the run.
-
-    Catches: collectives in an order that comes from a set, from `id()`, from the clock or from
-    unseeded random numbers; state that outlives a synchronizer.
-
-    Does not promise: that two processes agree, where hashes of strings differ; the gloo
-    backend plays that. Local work is not compared: buckets may be cleared in any order.
-    """
-    again = judgement.again
-    if again is None:
-        return
-    pairs = zip(judgement.run.ranks, again.ranks, strict=True)
-    for rank, (one, other) in enumerate(pairs):
-        finding = _events(rank, one, other) or _gradients(rank, one, other)
-        if finding is not None:
-            yield finding
-            return
-    ends = _end(judgement.run), _end(again)
-    if ends[0] != ends[1]:
-        yield _finding("ends_otherwise", "the run ended", *ends, None)
-
-
-SUBJECT_IS_DETERMINISTIC = Property(
-    subject_is_deterministic,
+@Property(
     order=230,
     applies=played_twice,
     example="an order that comes from a set, from `id()` or from the clock",
@@ -75,16 +46,40 @@ SUBJECT_IS_DETERMINISTIC = Property(
         ),
     ),
 )
+def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
+    """Played again with the same schedule, every rank sends and sees the same.
+
+    Applies where a scenario was played twice. The simulated machine leaves nothing to
+    chance, so each difference comes from the subject. A finding tells of the first collective
+    of a rank that differs, or else of the first gradient, or else of the end of the run.
+
+    Catches: collectives in an order that comes from a set, from `id()`, from the clock or from
+    unseeded random numbers; state that outlives a synchronizer.
+
+    Does not promise: that two processes agree, where hashes of strings differ; the gloo
+    backend plays that. Local work is not compared: buckets may be cleared in any order.
+    """
+    if judgement.again is not None:
+        yield from islice(_differences(judgement.run, judgement.again), 1)
 
 
-def _events(rank: int, one: RankRun, other: RankRun) -> Violation | None:
-    pairs = zip_longest(_compared(one), _compared(other))
-    for index, (record, instead) in enumerate(pairs):
-        if record != instead:
-            place = f"rank {rank}, collective {index}"
-            found = str(record or "nothing more"), str(instead or "nothing more")
-            return _finding("acts_otherwise", place, *found, rank)
-    return None
+def _differences(run: Run, again: Run) -> Iterator[Violation]:
+    for rank, (one, other) in enumerate(zip(run.ranks, again.ranks, strict=True)):
+        launches = zip_longest(_compared(one), _compared(other))
+        for index, (launch, another) in enumerate(launches):
+            if launch != another:
+                place = f"rank {rank}, collective {index}"
+                pair = str(launch or "nothing more"), str(another or "nothing more")
+                yield _finding("acts_otherwise", place, *pair, rank)
+        for seen, instead in zip(one.observations, other.observations, strict=False):
+            for name in seen.gradients:
+                pair = _values(seen, name), _values(instead, name)
+                if pair[0] != pair[1]:
+                    place = f"rank {rank}, gradient of {name!r}, step {seen.step}"
+                    yield _finding("sums_otherwise", place, *pair, rank, name)
+    ends = _end(run), _end(again)
+    if ends[0] != ends[1]:
+        yield _finding("ends_otherwise", "the run ended", *ends, None)
 
 
 def _compared(run: RankRun) -> list[TraceRecord]:
@@ -94,16 +89,6 @@ def _compared(run: RankRun) -> list[TraceRecord]:
         for record in run.trace
         if isinstance(record, CollectiveLaunch)
     ]
-
-
-def _gradients(rank: int, one: RankRun, other: RankRun) -> Violation | None:
-    for seen, instead in zip(one.observations, other.observations, strict=False):
-        for name in seen.gradients:
-            found = _values(seen, name), _values(instead, name)
-            if found[0] != found[1]:
-                place = f"rank {rank}, gradient of {name!r}, step {seen.step}"
-                return _finding("sums_otherwise", place, *found, rank, name)
-    return None
 
 
 def _values(observation: Observation, name: str) -> str:
@@ -117,10 +102,8 @@ def _values(observation: Observation, name: str) -> str:
 def _end(run: Run) -> str:
     if run.fault is None:
         return "all ranks reached their end"
-    return (
-        f"{run.fault.kind} {run.fault.identity}".strip()
-        + f" on {named('rank', run.fault.ranks)}"
-    )
+    fault = f"{run.fault.kind} {run.fault.identity}".strip()
+    return f"{fault} on {named('rank', run.fault.ranks)}"
 
 
 def _finding(

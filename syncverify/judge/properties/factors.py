@@ -38,9 +38,9 @@ from syncverify.judge.decoding import (
     num_explanations,
     sizes_of,
 )
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.gradient_facts import where
 from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import gamma
 from syncverify.judge.traced import launches_of
 from syncverify.trace.records import CollectiveLaunch

@@ -10,9 +10,9 @@ from functools import cached_property
 import torch
 
 from syncverify.judge.decoding import same_values
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.judgement import launches_of_step
 from syncverify.judge.properties.sent import senders
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.trace.records import (
     CollectiveLaunch,
     Moment,
@@ -71,6 +71,11 @@ class GradientFacts:
     def reductions(self) -> list[CollectiveLaunch]:
         """Reductions of the step that name the parameter."""
         return [e for e in self.launches if self.name in e.parameters and e.reduces]
+
+    @cached_property
+    def sent_reductions(self) -> list[CollectiveLaunch]:
+        """Reductions of the step that send the gradient, by its name or by its values."""
+        return [e for e in self.launches if e.reduces and self.name in self.senders(e)]
 
     @cached_property
     def is_own(self) -> bool:

@@ -31,6 +31,27 @@ def ranks_meet_twice(judgement: Judgement) -> bool:
     return any(len([*islice(launches, 2)]) == 2 for launches in shared)
 
 
+@Property(
+    reads_traces_alone=True,
+    order=40,
+    applies=ranks_meet_twice,
+    example="mesh axes taken in turns that depend on the rank",
+    needs_data=False,
+    leads_to=("every_wait_completes",),
+    causes=(
+        Mistake(
+            "deadlock_hazard",
+            "ranks launch on several communicators in orders that exclude each other",
+            "launch on all communicators in the same order on every rank",
+        ),
+        Mistake(
+            "opposing_messages",
+            "two ranks send to each other before either receives",
+            "issue crossing messages with batch_isend_irecv, or receive first on one of the"
+            " two ranks",
+        ),
+    ),
+)
 def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
     """All ranks launch the collectives that they share in one common order.
 
@@ -57,30 +78,6 @@ def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
             action = "exchange messages one by one"
             yield from _findings(stuck, "opposing_messages", action)
             return
-
-
-LAUNCH_ORDER_AGREES = Property(
-    launch_order_agrees,
-    in_any_program=launch_order_agrees,
-    order=40,
-    applies=ranks_meet_twice,
-    example="mesh axes taken in turns that depend on the rank",
-    needs_data=False,
-    leads_to=("every_wait_completes",),
-    causes=(
-        Mistake(
-            "deadlock_hazard",
-            "ranks launch on several communicators in orders that exclude each other",
-            "launch on all communicators in the same order on every rank",
-        ),
-        Mistake(
-            "opposing_messages",
-            "two ranks send to each other before either receives",
-            "issue crossing messages with batch_isend_irecv, or receive first on one of the"
-            " two ranks",
-        ),
-    ),
-)
 
 
 def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:

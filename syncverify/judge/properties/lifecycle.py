@@ -18,9 +18,8 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.matching import groups_that_differ
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
-from syncverify.judge.signs import Clues, Raised, Sign
 from syncverify.judge.traced import Traced
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Clues, Raised, Sign, Violation, finding
 from syncverify.trace.run import Fault, FaultKind, Run
 
 _TOO_EARLY = "hook_too_early"
@@ -37,35 +36,12 @@ def to_every_run(judgement: Judgement) -> bool:
     return bool(judgement.run.ranks)
 
 
-def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
-    """No rank ends early on a legal scenario.
-
-    No call of the subject raises, and no process dies. Where a subject may refuse a
-    feature of the scenario, it may raise an error that explains the refusal in words.
-
-    Catches: errors on legal programs, crashes. Does not judge ranks that never end:
-    `every_wait_completes` does.
-    """
-    fault = judgement.run.fault
-    if fault is None or judgement.refused_step is None:
-        for found in _fault(judgement, {"raised", "process_died"}):
-            yield _named(found, refused_order(judgement, found.cause))
-    elif not fault.is_clear:
-        summary = f"expected an error that names the mistake, but {fault.summary}"
-        for found in _fault(judgement, {"raised"}):
-            if found.cause == _TOO_EARLY:
-                yield found
-                continue
-            yield replace(found, cause="unclear_error", summary=summary)
-
-
 def _ends_in_any_program(traced: Traced) -> Iterator[Violation]:
     """No rank ends early, by an error or by an exit with a code."""
     return early_end(traced.run, {"raised", "process_died"})
 
 
-EVERY_RANK_FINISHES = Property(
-    every_rank_finishes,
+@Property(
     in_any_program=_ends_in_any_program,
     order=10,
     applies=to_every_run,
@@ -92,20 +68,26 @@ EVERY_RANK_FINISHES = Property(
         ),
     ),
 )
+def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
+    """No rank ends early on a legal scenario.
 
+    No call of the subject raises, and no process dies. Where a subject may refuse a
+    feature of the scenario, it may raise an error that explains the refusal in words.
 
-def every_wait_completes(judgement: Judgement) -> Iterator[Violation]:
-    """Every wait and every loop ends.
-
-    No ranks wait for each other in a circle, no rank waits for one that has ended, and no
-    rank computes, polls or communicates without an end.
-
-    Catches: a rank that skips a collective, communicators waited for in different orders,
-    a wait for work that is never done. Does not promise an end within a time: a slow rank
-    that makes progress is fine.
+    Catches: errors on legal programs, crashes. Does not judge ranks that never end:
+    `every_wait_completes` does.
     """
-    for found in _fault(judgement, _STALLS):
-        yield replace(found, clues=replace(found.clues, shows=skips(judgement)))
+    fault = judgement.run.fault
+    if fault is None or judgement.refused_step is None:
+        for found in _fault(judgement, {"raised", "process_died"}):
+            yield _named(found, refused_order(judgement, found.cause))
+    elif not fault.is_clear:
+        summary = f"expected an error that names the mistake, but {fault.summary}"
+        for found in _fault(judgement, {"raised"}):
+            if found.cause == _TOO_EARLY:
+                yield found
+                continue
+            yield replace(found, cause="unclear_error", summary=summary)
 
 
 def _waits_in_any_program(traced: Traced) -> Iterable[Violation]:
@@ -114,8 +96,7 @@ def _waits_in_any_program(traced: Traced) -> Iterable[Violation]:
     return early_end(traced.run, _STALLS)
 
 
-EVERY_WAIT_COMPLETES = Property(
-    every_wait_completes,
+@Property(
     in_any_program=_waits_in_any_program,
     order=20,
     applies=to_every_run,
@@ -140,8 +121,37 @@ EVERY_WAIT_COMPLETES = Property(
         ),
     ),
 )
+def every_wait_completes(judgement: Judgement) -> Iterator[Violation]:
+    """Every wait and every loop ends.
+
+    No ranks wait for each other in a circle, no rank waits for one that has ended, and no
+    rank computes, polls or communicates without an end.
+
+    Catches: a rank that skips a collective, communicators waited for in different orders,
+    a wait for work that is never done. Does not promise an end within a time: a slow rank
+    that makes progress is fine.
+    """
+    for found in _fault(judgement, _STALLS):
+        yield replace(found, clues=replace(found.clues, shows=skips(judgement)))
 
 
+@Property(
+    order=160,
+    applies=zeroed,
+    example="a buffer that is not cleared",
+    needs_data=False,
+    leads_to=("accumulation_is_local_until_reduced",),
+    # The next backward adds to the numbers that zero_grad() left. A sum that no rank sends, or
+    # that is not in the memory of `.grad`, is a different mistake.
+    never_gives=("not_reduced", "result_dropped", "view_lost"),
+    causes=(
+        Mistake(
+            "gradient_left",
+            "a gradient is not zero after zero_grad()",
+            "in zero_grad(), clear the memory that `.grad` shows",
+        ),
+    ),
+)
 def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
     """After `zero_grad()`, every gradient is None or all zeros.
 
@@ -163,26 +173,6 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
                         name,
                         Evidence(rank=rank, step=observation.step),
                     )
-
-
-ZERO_GRAD_CLEARS = Property(
-    zero_grad_clears,
-    order=160,
-    applies=zeroed,
-    example="a buffer that is not cleared",
-    needs_data=False,
-    leads_to=("accumulation_is_local_until_reduced",),
-    # The next backward adds to the numbers that zero_grad() left. A sum that no rank sends, or
-    # that is not in the memory of `.grad`, is a different mistake.
-    never_gives=("not_reduced", "result_dropped", "view_lost"),
-    causes=(
-        Mistake(
-            "gradient_left",
-            "a gradient is not zero after zero_grad()",
-            "in zero_grad(), clear the memory that `.grad` shows",
-        ),
-    ),
-)
 
 
 def _named(found: Violation, cause: Cause | None) -> Violation:

@@ -28,9 +28,8 @@ from syncverify.judge.properties.disagreements import (
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import true_slots
-from syncverify.judge.signs import Circumstance
 from syncverify.judge.traced import Traced, launches_of
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
 from syncverify.trace.run import Run
@@ -51,36 +50,11 @@ def ranks_meet(judgement: Judgement) -> bool:
     return any(len(each.ranks) > 1 for each in launches_of(judgement.records))
 
 
-def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
-    """On each communicator, the n-th collective is the same on all ranks.
-
-    For all communicators and n: ranks agree on operation, reduction, dtype, number of
-    elements and root, and all of them issue it if the run reaches its end. In operations
-    that combine values of several ranks, no two ranks have different parameters at one
-    place of the buffer, or one parameter at two places.
-
-    Catches: a group whose ranks are not those that share a parameter, where their parts
-    differ in size. Buckets of equal size in another order on one rank, which no check of shapes
-    sees. Buckets packed from the parameters that a rank happens to use. Knows by name only
-    gradients that are sent from `.grad` itself, and permits a rank without bytes of a
-    parameter.
-    """
-    for found in mismatches(judgement.run, partial(why, judgement)):
-        if found.cause == "collective_missing":
-            clues = replace(found.clues, shows=skips(judgement))
-            yield replace(found, clues=clues)
-        else:
-            yield found
-    for launches in _matched_launches(judgement.run).values():
-        yield from _mixed_up(judgement, launches)
-
-
 def _in_any_program(traced: Traced) -> Iterator[Violation]:
     return mismatches(traced.run, lambda met, _two: skipped_by(traced.run, met))
 
 
-COLLECTIVES_MATCH_ACROSS_RANKS = Property(
-    collectives_match_across_ranks,
+@Property(
     in_any_program=_in_any_program,
     order=30,
     applies=ranks_meet,
@@ -130,6 +104,28 @@ COLLECTIVES_MATCH_ACROSS_RANKS = Property(
         ),
     ),
 )
+def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
+    """On each communicator, the n-th collective is the same on all ranks.
+
+    For all communicators and n: ranks agree on operation, reduction, dtype, number of
+    elements and root, and all of them issue it if the run reaches its end. In operations
+    that combine values of several ranks, no two ranks have different parameters at one
+    place of the buffer, or one parameter at two places.
+
+    Catches: a group whose ranks are not those that share a parameter, where their parts
+    differ in size. Buckets of equal size in another order on one rank, which no check of shapes
+    sees. Buckets packed from the parameters that a rank happens to use. Knows by name only
+    gradients that are sent from `.grad` itself, and permits a rank without bytes of a
+    parameter.
+    """
+    for found in mismatches(judgement.run, partial(why, judgement)):
+        if found.cause == "collective_missing":
+            clues = replace(found.clues, shows=skips(judgement))
+            yield replace(found, clues=clues)
+        else:
+            yield found
+    for launches in _matched_launches(judgement.run).values():
+        yield from _mixed_up(judgement, launches)
 
 
 def mismatches(run: Run, reason: Reason) -> Iterator[Violation]:

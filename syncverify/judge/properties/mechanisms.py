@@ -23,7 +23,6 @@ import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.circumstances import is_like
 from syncverify.judge.properties.copied_buckets import refilled, unpacked_otherwise
 from syncverify.judge.properties.gradient_facts import (
@@ -39,6 +38,7 @@ from syncverify.judge.properties.sent import (
     sends,
     sent_parameters,
 )
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import EVENTS
@@ -218,11 +218,10 @@ def _not_awaited(facts: GradientFacts) -> Cause | None:
     if not facts.is_own:
         return None
     waited = {each.key for each in facts.trace if isinstance(each, CollectiveWait)}
-    for launch in facts.launches:
+    for launch in facts.sent_reductions:
         # Only a recorder that knows streams records waits.
         is_async = launch.communication_stream != launch.stream
-        is_open = is_async and launch.reduces and launch.key not in waited
-        if is_open and facts.name in facts.senders(launch):
+        if is_async and launch.key not in waited:
             text = (
                 f"{facts.own_words}: it was reduced {where(launch)}, and nothing waited for the "
                 "result"
@@ -236,12 +235,11 @@ def _result_dropped(facts: GradientFacts) -> Cause | None:
     places = [place for _, place in facts.region_after_each_call if place]
     if not facts.is_own or not places:
         return None
-    for launch in facts.launches:
+    for launch in facts.sent_reductions:
         # Real processes do not tell where results go, but an all-reduce works in place.
         in_place = launch.regions if launch.operation == "all_reduce" else ()
         written = launch.written or in_place
-        is_lost = written and not overlap(written, places[-1:])
-        if launch.reduces and is_lost and facts.name in facts.senders(launch):
+        if written and not overlap(written, places[-1:]):
             text = (
                 f"{facts.own_words}: it was reduced {where(launch)}, and the result never came "
                 "into `.grad`"

@@ -21,6 +21,25 @@ def records_accesses(judgement: Judgement) -> bool:
     return any(isinstance(record, Access) for record in judgement.records)
 
 
+@Property(
+    reads_traces_alone=True,
+    order=105,
+    applies=records_accesses,
+    example="a bucket of `torch.empty()` that is reduced before all of it is filled",
+    leads_to=(
+        "gradient_equals_reference",
+        "gradient_is_within_rounding",
+        "unreduced_stay_local",
+        "replicas_agree",
+    ),
+    causes=(
+        Mistake(
+            "read_unwritten",
+            "memory is read that nothing has written since it was allocated",
+            "fill the memory when it is allocated, or send it before it is read",
+        ),
+    ),
+)
 def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
     """No value comes from memory that was allocated and never written.
 
@@ -45,34 +64,26 @@ def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
                 )
 
 
-MEMORY_IS_WRITTEN_BEFORE_IT_IS_READ = Property(
-    memory_is_written_before_it_is_read,
-    in_any_program=memory_is_written_before_it_is_read,
-    order=105,
-    applies=records_accesses,
-    example="a bucket of `torch.empty()` that is reduced before all of it is filled",
-    leads_to=(
-        "gradient_equals_reference",
-        "gradient_is_within_rounding",
-        "unreduced_stay_local",
-        "replicas_agree",
-    ),
-    causes=(
-        Mistake(
-            "read_unwritten",
-            "memory is read that nothing has written since it was allocated",
-            "fill the memory when it is allocated, or send it before it is read",
-        ),
-    ),
-)
-
-
 def many_steps(judgement: Judgement) -> bool:
     """A program has many steps, and a subject came to the end of them."""
     most = max((len(rank_run.held) for rank_run in judgement.run.ranks), default=0)
     return most >= MANY["steps"]
 
 
+@Property(
+    order=200,
+    applies=many_steps,
+    example="works, copies or events that a step adds and no step drops",
+    needs_data=False,
+    causes=(
+        Mistake(
+            "piles_up",
+            "objects of earlier steps are still held",
+            "drop handles, copies and records of a step in wait() or zero_grad(), and make "
+            "process groups once, in bind()",
+        ),
+    ),
+)
 def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
     """The tensors, handles and process groups of a subject do not grow with the steps.
 
@@ -106,23 +117,6 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
                 evidence = PiledUp(rank=rank, held=counted)
                 yield finding("piles_up", summary, rank, None, evidence)
                 break
-
-
-MEMORY_DOES_NOT_PILE_UP = Property(
-    memory_does_not_pile_up,
-    order=200,
-    applies=many_steps,
-    example="works, copies or events that a step adds and no step drops",
-    needs_data=False,
-    causes=(
-        Mistake(
-            "piles_up",
-            "objects of earlier steps are still held",
-            "drop handles, copies and records of a step in wait() or zero_grad(), and make "
-            "process groups once, in bind()",
-        ),
-    ),
-)
 
 
 def _grows(counted: Sequence[int], *, spans: tuple[int, ...]) -> bool:

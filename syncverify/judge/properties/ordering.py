@@ -16,6 +16,7 @@ disorder. Its first pair chooses the property, by the first line that fits:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -30,15 +31,16 @@ from syncverify.judge.properties.copied_buckets import (
 from syncverify.judge.properties.judgement import Judgement, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary, uses_of
 from syncverify.judge.properties.property import Property
-from syncverify.judge.signs import (
+from syncverify.judge.traced import Traced, launches_of
+from syncverify.judge.violation import (
     Early,
     Incomplete,
     Pair,
     Signs,
     Unawaited,
+    Violation,
+    finding,
 )
-from syncverify.judge.traced import Traced, launches_of
-from syncverify.judge.violation import Violation, finding
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,
@@ -48,12 +50,15 @@ from syncverify.trace.records import (
 )
 from syncverify.trace.source_lines import NoLine, SourceLine, lines_among
 
-# A stream that stays current after a call makes later work run without an order.
-_CONTEXT = ("stream_context_is_restored",)
-_FAULTS = ("every_rank_finishes",)
-# Whatever runs first, a sum has its factor, its dtype and its shape. Work that the host queues
-# after a launch is in no sum, and no wait brings it there.
-_OF_ANY_ORDER = ("reduced_early", "scaled", "wrong_dtype", "wrong_shape")
+_property_of_order = functools.partial(
+    Property,
+    # A stream that stays current after a call makes later work run without an order.
+    follows=("stream_context_is_restored",),
+    leads_to=("every_rank_finishes",),
+    # Whatever runs first, a sum has its factor, its dtype and its shape. Work that the host queues
+    # after a launch is in no sum, and no wait brings it there.
+    never_gives=("reduced_early", "scaled", "wrong_dtype", "wrong_shape"),
+)
 # A wait would order the work in the wrong order, or keep the wrong sum.
 _NO_WAIT_MENDS = ("hook_too_early", BUFFER_SHARED)
 # The cause that is left where no other one fits: another disorder of its line explains it.
@@ -82,6 +87,23 @@ def frees_memory(judgement: Judgement) -> bool:
     return any(isinstance(record, StorageFreed) for record in judgement.records)
 
 
+@_property_of_order(
+    order=60,
+    applies=reduces_recorded_memory,
+    example="a launch that does not wait for the stream that filled its bucket",
+    causes=(
+        Mistake(
+            "reduced_before_accumulated",
+            "a collective may start before the gradient is there",
+            "before the launch, make its stream wait for every stream that wrote into the bucket",
+        ),
+        Mistake(
+            "accumulated_unordered",
+            "two streams write a gradient, and neither waits",
+            "make the stream that prepares a bucket wait for the streams that accumulate into it",
+        ),
+    ),
+)
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]:
     """A reduction reads gradients after all work that was queued before to make them.
 
@@ -97,29 +119,23 @@ def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]
     yield from _of_family(judgement, causes)
 
 
-REDUCE_READS_AFTER_ACCUMULATION = Property(
-    reduce_reads_after_accumulation,
-    order=60,
+@_property_of_order(
+    order=70,
     applies=reduces_recorded_memory,
-    example="a launch that does not wait for the stream that filled its bucket",
-    follows=_CONTEXT,
-    leads_to=_FAULTS,
-    never_gives=_OF_ANY_ORDER,
+    example="a bucket that is refilled or copied out in flight",
     causes=(
         Mistake(
-            "reduced_before_accumulated",
-            "a collective may start before the gradient is there",
-            "before the launch, make its stream wait for every stream that wrote into the bucket",
+            "touched_in_flight",
+            "memory is used while a collective may still use it",
+            "make the next stream that uses this memory wait for the collective",
         ),
         Mistake(
-            "accumulated_unordered",
-            "two streams write a gradient, and neither waits",
-            "make the stream that prepares a bucket wait for the streams that accumulate into it",
+            "collectives_overlap",
+            "two collectives use the same memory, and neither waits",
+            "wait for the first collective before the second one is launched on its memory",
         ),
     ),
 )
-
-
 def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violation]:
     """While a reduction is in flight, nothing else touches the memory that it uses.
 
@@ -140,29 +156,18 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violati
     yield from _of_family(judgement, causes)
 
 
-BUCKET_IS_EXCLUSIVE_WHILE_REDUCING = Property(
-    bucket_is_exclusive_while_reducing,
-    order=70,
+@_property_of_order(
+    order=80,
     applies=reduces_recorded_memory,
-    example="a bucket that is refilled or copied out in flight",
-    follows=_CONTEXT,
-    leads_to=_FAULTS,
-    never_gives=_OF_ANY_ORDER,
+    example="a `wait()` that waits for nothing, or on the wrong stream",
     causes=(
         Mistake(
-            "touched_in_flight",
-            "memory is used while a collective may still use it",
-            "make the next stream that uses this memory wait for the collective",
-        ),
-        Mistake(
-            "collectives_overlap",
-            "two collectives use the same memory, and neither waits",
-            "wait for the first collective before the second one is launched on its memory",
+            "read_before_reduced",
+            "the training program may read a gradient before it is reduced",
+            "in wait(), make the current stream wait for every reduction",
         ),
     ),
 )
-
-
 def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
     """After a call of the subject, uses of gradients run after the work that the call queued.
 
@@ -175,44 +180,11 @@ def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
     yield from _of_family(judgement, {"read_before_reduced"})
 
 
-WAIT_ORDERS_READS_AFTER_REDUCE = Property(
-    wait_orders_reads_after_reduce,
-    order=80,
-    applies=reduces_recorded_memory,
-    example="a `wait()` that waits for nothing, or on the wrong stream",
-    follows=_CONTEXT,
-    leads_to=_FAULTS,
-    never_gives=_OF_ANY_ORDER,
-    causes=(
-        Mistake(
-            "read_before_reduced",
-            "the training program may read a gradient before it is reduced",
-            "in wait(), make the current stream wait for every reduction",
-        ),
-    ),
-)
-
-
-def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Violation]:
-    """`zero_grad()` clears gradients after all earlier uses, and before all later ones.
-
-    For all ranks: its work is ordered after all earlier work that touches the same bytes,
-    and before all later work that does.
-
-    Catches: buffers cleared in flight, or cleared on a stream that the next backward
-    does not wait for. Does not promise that they are cleared: `zero_grad_clears` does.
-    """
-    yield from _of_family(judgement, {"zeroed_in_flight", "used_before_zeroed"})
-
-
-ZERO_GRAD_WAITS_FOR_REDUCE = Property(
-    zero_grad_waits_for_reduce,
+@_property_of_order(
     order=90,
     applies=zeroes_recorded_memory,
     example="a bucket that is cleared in flight",
-    follows=_CONTEXT,
     leads_to=("zero_grad_clears",),
-    never_gives=_OF_ANY_ORDER,
     causes=(
         Mistake(
             "zeroed_in_flight",
@@ -226,8 +198,35 @@ ZERO_GRAD_WAITS_FOR_REDUCE = Property(
         ),
     ),
 )
+def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Violation]:
+    """`zero_grad()` clears gradients after all earlier uses, and before all later ones.
+
+    For all ranks: its work is ordered after all earlier work that touches the same bytes,
+    and before all later work that does.
+
+    Catches: buffers cleared in flight, or cleared on a stream that the next backward
+    does not wait for. Does not promise that they are cleared: `zero_grad_clears` does.
+    """
+    yield from _of_family(judgement, {"zeroed_in_flight", "used_before_zeroed"})
 
 
+def _early_frees(traced: Traced) -> Iterator[Violation]:
+    return _of_lines(traced, EarlyFree, "freed_in_use")
+
+
+@_property_of_order(
+    in_any_program=_early_frees,
+    order=100,
+    applies=frees_memory,
+    example="a temporary dropped while a side stream uses it",
+    causes=(
+        Mistake(
+            "freed_in_use",
+            "memory may be given out again while a stream uses it",
+            "hold a reference until the stream of the pool has waited, or call record_stream()",
+        ),
+    ),
+)
 def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
     """Memory goes back to its pool only when no other stream may still use it.
 
@@ -241,6 +240,13 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
     yield from _of_family(judgement, {"freed_in_use"})
 
 
+@Property(
+    reads_traces_alone=True,
+    order=95,
+    applies=reduces_recorded_memory,
+    example="a `wait()` that is forgotten",
+    is_of_scenarios=False,  # they have a property for each part of a step
+)
 def streams_order_shared_memory(traced: Traced) -> Iterator[Violation]:
     """Two uses of the same bytes, one of which writes, run in one order.
 
@@ -251,20 +257,6 @@ def streams_order_shared_memory(traced: Traced) -> Iterator[Violation]:
     another one. Says nothing of memory of the host, or of other processes.
     """
     yield from _of_lines(traced, Race, "race")
-
-
-STREAMS_ORDER_SHARED_MEMORY = Property(
-    streams_order_shared_memory,
-    in_any_program=streams_order_shared_memory,
-    order=95,
-    applies=reduces_recorded_memory,
-    example="a `wait()` that is forgotten",
-    is_of_scenarios=False,  # they have a property for each part of a step
-)
-
-
-def _early_frees(traced: Traced) -> Iterator[Violation]:
-    return _of_lines(traced, EarlyFree, "freed_in_use")
 
 
 def _of_lines(traced: Traced, kind: type[Unordered], cause: str) -> Iterator[Violation]:
@@ -280,37 +272,19 @@ def _of_lines(traced: Traced, kind: type[Unordered], cause: str) -> Iterator[Vio
         shown = disorder.found[0]
         pairs = [pair for each in (disorder, *others) for pair in each.found]
         trace = traced.run.ranks[shown.rank].trace
-        found = finding(
-            cause,
-            summary(shown, disorder, ()),
+        yield Violation(
+            property="",
+            cause=cause,
+            summary=summary(shown, disorder, ()),
+            ranks=tuple(sorted({pair.rank for pair in pairs})),
             evidence=evidence(shown, disorder, (), trace),
         )
-        yield replace(found, ranks=tuple(sorted({pair.rank for pair in pairs})))
 
 
 def _lines(found: Unordered) -> tuple[object, ...]:
     if isinstance(found, Race):
         return found.first.source, found.second.source
     return found.use.source, found.freed.stream
-
-
-MEMORY_OUTLIVES_ITS_STREAMS = Property(
-    memory_outlives_its_streams,
-    in_any_program=_early_frees,
-    order=100,
-    applies=frees_memory,
-    example="a temporary dropped while a side stream uses it",
-    follows=_CONTEXT,
-    leads_to=_FAULTS,
-    never_gives=_OF_ANY_ORDER,
-    causes=(
-        Mistake(
-            "freed_in_use",
-            "memory may be given out again while a stream uses it",
-            "hold a reference until the stream of the pool has waited, or call record_stream()",
-        ),
-    ),
-)
 
 
 def unordered_work(judgement: Judgement, cause: str) -> Iterator[Unordered]:

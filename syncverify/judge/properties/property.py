@@ -1,20 +1,24 @@
-"""A property as its module declares it: one value, found by discovery."""
+"""A property as its function declares it, by a decorator."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.properties.judgement import Check, Judgement
-from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation
 
+_Check = TypeVar("_Check", bound=Check)
+# All properties of the modules that were imported; `registry.py` imports all modules.
+DECLARED: Final = list["Property"]()
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Property:
-    """A named guarantee.
+    """A named guarantee, declared above the function that checks it.
 
     Attributes:
         check: Yields findings: places where the property does not hold. Its name is that of
@@ -31,13 +35,13 @@ class Property:
         never_gives: Causes of other properties that a violation of this one cannot have.
         is_about_values: Whether it compares numbers of gradients, so that a vague cause of it
             gives way to a precise one of another such property.
-        in_any_program: Finds violations in the traces of any program, such as a script; None
-            where only a scenario tells what is right.
+        in_any_program: Finds violations in what ranks of any program did, a `Traced`; None where
+            only a scenario tells what is right.
+        reads_traces_alone: Whether `check` itself finds them there.
         is_of_scenarios: Whether `check` judges scenarios.
     """
 
-    check: Check
-    _: KW_ONLY
+    check: Check = field(init=False)
     order: int
     applies: Callable[[Judgement], bool]
     example: str
@@ -48,8 +52,17 @@ class Property:
     follows: tuple[str, ...] = ()
     never_gives: tuple[str, ...] = ()
     is_about_values: bool = False
-    in_any_program: Callable[[Traced], Iterable[Violation]] | None = None
+    in_any_program: Callable[[Any], Iterable[Violation]] | None = None
+    reads_traces_alone: bool = False
     is_of_scenarios: bool = True
+
+    def __call__(self, check: _Check) -> _Check:
+        """Declare the property that a function checks."""
+        self.check = check
+        if self.reads_traces_alone:
+            self.in_any_program = check
+        DECLARED.append(self)
+        return check
 
     @property
     def name(self) -> str:
@@ -64,6 +77,7 @@ class Property:
     @property
     def statement_in_any_program(self) -> str:
         """Return the guarantee without the words of a scenario."""
+        assert self.in_any_program is not None
         return _first_line(self.in_any_program) or self.statement
 
     @property
@@ -72,5 +86,5 @@ class Property:
         return _first_line(self.applies)
 
 
-def _first_line(function: Callable[..., object] | None) -> str:
+def _first_line(function: Callable[..., object]) -> str:
     return (inspect.getdoc(function) or "").partition("\n")[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 from syncverify.judge import properties
 from syncverify.judge.cause import OF_SEVERAL, Mistake
 from syncverify.judge.properties.judgement import Judgement, merge
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.property import DECLARED
 from syncverify.judge.reference import reference
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation
@@ -19,22 +19,13 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.run import Run
 
-
-def declared(folder: Iterable[str], package: str) -> tuple[Property, ...]:
-    """Return the properties that the modules of a package declare, in the order of a report."""
-    names = (f"{package}.{module.name}" for module in pkgutil.iter_modules(folder))
-    found = {
-        each.name: each
-        for name in names
-        for each in vars(import_module(name)).values()
-        if isinstance(each, Property)
-    }
-    return tuple(sorted(found.values(), key=lambda each: each.order))
-
+for _module in pkgutil.iter_modules(properties.__path__):
+    if _module.name != "registry":
+        import_module(f"{properties.__name__}.{_module.name}")
 
 # First the calls, then the order in which work may run, then the values that follow from both,
 # then all others.
-_DECLARED: Final = declared(properties.__path__, properties.__name__)
+_DECLARED: Final = sorted(DECLARED, key=lambda each: each.order)
 ALL_PROPERTIES: Final = tuple(each for each in _DECLARED if each.is_of_scenarios)
 # The causes of violations, by name.
 CAUSES: Final[Mapping[str, Mistake]] = {
@@ -90,15 +81,9 @@ def judge_run(
     return Verdict(violations, applied)
 
 
-def check(
-    scenario: Scenario,
-    run: Run,
-    capabilities: Capabilities,
-    *,
-    again: Run | None = None,
-) -> list[Violation]:
-    """Return the violations of `judge_run`, which takes the same arguments."""
-    return judge_run(scenario, run, capabilities, again=again).violations
+def check(scenario: Scenario, run: Run, capabilities: Capabilities) -> list[Violation]:
+    """Return the violations of `judge_run`."""
+    return judge_run(scenario, run, capabilities).violations
 
 
 def judge_traced(

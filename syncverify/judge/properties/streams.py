@@ -19,6 +19,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.regions import overlap as share_bytes
 from syncverify.trace.run import Run
 
 # Backwards with a hook of the user behind the synchronizer's own, after an accumulation.
@@ -37,6 +38,21 @@ def could_overlap(judgement: Judgement) -> bool:
     )
 
 
+@Property(
+    order=210,
+    applies=calls_return,
+    example="a side stream that stays current after a call",
+    needs_data=False,
+    # Whatever stream is current, a sum has its factor, its dtype and its shape.
+    never_gives=("scaled", "wrong_dtype", "wrong_shape"),
+    causes=(
+        Mistake(
+            "stream_changed",
+            "the current stream after a call is different from that before the call",
+            "enter stream contexts with a `with` block, which leaves them",
+        ),
+    ),
+)
 def stream_context_is_restored(judgement: Judgement) -> Iterator[Violation]:
     """A call of the subject that returns leaves the current stream as it was.
 
@@ -52,32 +68,12 @@ def stream_context_is_restored(judgement: Judgement) -> Iterator[Violation]:
                 before = record.stream
             elif isinstance(record, SubjectReturn) and record.stream != before:
                 at, stream = record.moment, record.stream
-                yield finding(
-                    "stream_changed",
+                summary = (
                     f"rank {rank}: expected stream {before!r} to be current again after "
-                    f"{at.phase}() of step {at.step}, but {stream!r} is",
-                    rank,
-                    None,
-                    StreamChanged(rank=rank, moment=at, stream=stream),
+                    f"{at.phase}() of step {at.step}, but {stream!r} is"
                 )
-
-
-STREAM_CONTEXT_IS_RESTORED = Property(
-    stream_context_is_restored,
-    order=210,
-    applies=calls_return,
-    example="a side stream that stays current after a call",
-    needs_data=False,
-    # Whatever stream is current, a sum has its factor, its dtype and its shape.
-    never_gives=("scaled", "wrong_dtype", "wrong_shape"),
-    causes=(
-        Mistake(
-            "stream_changed",
-            "the current stream after a call is different from that before the call",
-            "enter stream contexts with a `with` block, which leaves them",
-        ),
-    ),
-)
+                evidence = StreamChanged(rank=rank, moment=at, stream=stream)
+                yield finding("stream_changed", summary, rank, None, evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +93,19 @@ class Overlap:
         return self.num_done / self.num_possible if self.num_possible else None
 
 
+@Property(
+    order=220,
+    applies=could_overlap,
+    example="launches that all wait for the end of backward",
+    promise="overlaps_backward",
+    causes=(
+        Mistake(
+            "never_overlapped",
+            "no reduction starts before the end of backward",
+            "launch a bucket from the hook that sees its last gradient, not when backward ends",
+        ),
+    ),
+)
 def overlap_is_possible(judgement: Judgement) -> Iterator[Violation]:
     """A subject that promises to overlap reduces some bucket while backward still runs.
 
@@ -115,53 +124,20 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Violation]:
     if measured.missed is None or measured.num_done:
         return
     rank, launch = measured.missed
-    yield finding(
-        "never_overlapped",
+    possible, events = measured.num_possible, (Event("", launch),)
+    summary = (
         f"rank {rank}: expected a reduction to start during backward, but none did in "
-        f"{measured.num_possible} possible steps; for example {launch} in "
-        f"{launch.moment}",
-        rank,
-        launch.parameters,
-        NotOverlapped(
-            rank=rank, events=(Event("", launch),), possible=measured.num_possible
-        ),
+        f"{possible} possible steps; for example {launch} in {launch.moment}"
     )
-
-
-OVERLAP_IS_POSSIBLE = Property(
-    overlap_is_possible,
-    order=220,
-    applies=could_overlap,
-    example="launches that all wait for the end of backward",
-    promise="overlaps_backward",
-    causes=(
-        Mistake(
-            "never_overlapped",
-            "no reduction starts before the end of backward",
-            "launch a bucket from the hook that sees its last gradient, not when backward ends",
-        ),
-    ),
-)
+    evidence = NotOverlapped(rank=rank, events=events, possible=possible)
+    yield finding("never_overlapped", summary, rank, launch.parameters, evidence)
 
 
 def overlap(scenario: Scenario, run: Run) -> Overlap:
     """Measure how often a reduction overlapped with backward where it could."""
     done: list[bool] = []
     missed: tuple[int, CollectiveLaunch] | None = None
-    # An unused parameter is known as unused only when backward is over. After a step that
-    # did not go as agreed, a subject may have to learn anew which gradients come.
-    if scenario.events or any(spec.used != "always" for spec in scenario.parameters):
-        return Overlap(0, 0, None)
-    # A subject that lets the user's later hooks finish cannot launch from its own hook, and only
-    # calls of `wait()` have one order on all ranks for collectives of two synchronizers.
-    if scenario.backward in _HAS_LATER_HOOKS or scenario.update != "after_wait":
-        return Overlap(0, 0, None)
-    if scenario.synchronizers == "two":
-        return Overlap(0, 0, None)
-    # Buckets may be cut in the order of the first step, which this one does not repeat.
-    if scenario.readiness == "by_rank/by_step":
-        return Overlap(0, 0, None)
-    for rank, rank_run in enumerate(run.ranks):
+    for rank, rank_run in enumerate([] if _may_not_overlap(scenario) else run.ranks):
         if not any(isinstance(record, Access) for record in rank_run.trace):
             continue
         for step in range(1, scenario.num_steps):
@@ -172,6 +148,23 @@ def overlap(scenario: Scenario, run: Run) -> Overlap:
                 done.append(is_early)
                 missed = missed or (None if is_early else (rank, launch))
     return Overlap(len(done), sum(done), missed)
+
+
+def _may_not_overlap(scenario: Scenario) -> bool:
+    """Tell whether a subject may have a reason to launch late."""
+    return (
+        # After a step that did not go as agreed, a subject may have to learn anew which gradients
+        # come. An unused parameter is known as unused only when backward is over.
+        bool(scenario.events)
+        or any(spec.used != "always" for spec in scenario.parameters)
+        # A subject that lets the user's later hooks finish cannot launch from its own hook.
+        or scenario.backward in _HAS_LATER_HOOKS
+        # Only calls of `wait()` have one order on all ranks for collectives of two synchronizers.
+        or scenario.update != "after_wait"
+        or scenario.synchronizers == "two"
+        # Buckets may be cut in the order of the first step, which this one does not repeat.
+        or scenario.readiness == "by_rank/by_step"
+    )
 
 
 def _first_possible(
@@ -208,6 +201,6 @@ def _last_write(
         for index, record in enumerate(trace)
         if isinstance(record, Access)
         and record.moment == moment
-        and any(write.overlaps(region) for write in record.writes for region in regions)
+        and share_bytes(record.writes, regions)
     )
     return max(written, default=None)

@@ -10,12 +10,11 @@ import torch
 from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Event, Left, Mistimed, ended
-from syncverify.judge.expected_gradient import local_gradient
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.property import Property
-from syncverify.judge.signs import Circumstance
+from syncverify.judge.reference import local_gradient
 from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.plain_text import counted, named
 from syncverify.playing.program.model import start_value
 from syncverify.scenario.layout import contributing_ranks, is_managed
@@ -30,31 +29,7 @@ def unbound(judgement: Judgement) -> bool:
     return any(rank_run.leftovers is not None for rank_run in judgement.run.ranks)
 
 
-def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
-    """After `unbind()`, parameters behave as if they had never been managed.
-
-    For all ranks: no hook is left on a parameter or called by a further backward, and the
-    training program's own hooks are still there. No two gradients or parameters came to
-    share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
-    `requires_grad`; replicas that are unequal at `bind()` are made equal before gradients are
-    read for the first time: all of them, or none. A further backward gives local gradients and
-    issues no collective. Settings of the process are as they were (defaults of torch, environment, hooks on all
-    modules), and no random generator was seeded or set back to an earlier state.
-
-    Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
-    promise that the subject gives back its process groups, threads and streams. A subject
-    that owns the parameters may keep them in one storage.
-    """
-    for rank in range(judgement.scenario.mesh.num_ranks):
-        yield from _leftovers(judgement, rank)
-        yield from _late_collectives(judgement, rank)
-        yield from _plain_backward(judgement, rank)
-    yield from _raised_by_hook_left(judgement)
-    yield from _left_unequal(judgement)
-
-
-UNBIND_RESTORES_PARAMETERS = Property(
-    unbind_restores_parameters,
+@Property(
     order=190,
     applies=unbound,
     example="hooks, buffers and settings that survive `unbind()`, and hooks of others that do not",
@@ -127,6 +102,31 @@ UNBIND_RESTORES_PARAMETERS = Property(
         ),
     ),
 )
+def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
+    """After `unbind()`, parameters behave as if they had never been managed.
+
+    For all ranks: no hook is left on a parameter or called by a further backward, and the
+    training program's own hooks are still there. No two gradients or parameters came to
+    share a storage. No parameter keeps a tensor as a new attribute, or changed its value or
+    `requires_grad`; replicas that are unequal at `bind()` are made equal before gradients are
+    read for the first time: all of them, or none. A further backward gives local gradients and
+    issues no collective. Settings of the process are as they were (defaults of torch, environment, hooks on all
+    modules), and no random generator was seeded or set back to an earlier state.
+
+    Catches: hooks that survive, buffers kept alive by gradients, late reductions. Does not
+    promise that the subject gives back its process groups, threads and streams. A subject
+    that owns the parameters may keep them in one storage.
+    """
+    for rank in range(judgement.scenario.mesh.num_ranks):
+        yield from _leftovers(judgement, rank)
+        yield from _late_collectives(judgement, rank)
+        yield from _plain_backward(judgement, rank)
+    yield from _raised_by_hook_left(judgement)
+    yield from _left_unequal(judgement)
+
+
+def _finding(cause: str, summary: str, rank: int, name: str | None = None) -> Violation:
+    return finding(cause, summary, rank, name, Left(rank=rank))
 
 
 def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
@@ -135,29 +135,18 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
         return
     for name, count in left.hooks.items():
         are = "is" if count == 1 else "are"
-        summary = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
-        yield finding("hook_left", summary, rank, name, Left(rank=rank, hooks=count))
-    yield from _of_parameters(judgement, left, rank)
-    for line in left.called if not left.hooks else ():
-        summary = f"a backward on rank {rank} after unbind() still calls {line}"
-        evidence = Left(rank=rank, named=(line,), line=line)
-        yield finding("hook_left", summary, rank, None, evidence)
-    yield from _of_process(judgement, left, rank)
-
-
-def _finding(cause: str, summary: str, rank: int, name: str | None = None) -> Violation:
-    return finding(cause, summary, rank, name, Left(rank=rank))
-
-
-def _of_parameters(
-    judgement: Judgement, left: Leftovers, rank: int
-) -> Iterator[Violation]:
+        text = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
+        yield finding("hook_left", text, rank, name, Left(rank=rank, hooks=count))
     for name in left.shared_gradients:
         text = f"the gradient of {name!r} still lies in a shared buffer after unbind()"
         yield _finding("buffer_left", text, rank, name)
     for name in left.changed:
         text = f"{name!r} of rank {rank} changed its value or requires_grad"
         yield _finding("parameter_changed", text, rank, name)
+    for line in left.called if not left.hooks else ():
+        text = f"a backward on rank {rank} after unbind() still calls {line}"
+        evidence = Left(rank=rank, named=(line,), line=line)
+        yield finding("hook_left", text, rank, None, evidence)
     for name in left.lost_hooks:
         text = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
         yield _finding("hook_lost", text, rank, name)
@@ -175,6 +164,7 @@ def _of_parameters(
                 "unbind(), which were apart before"
             )
             yield _finding("parameters_joined", text, rank, name)
+    yield from _of_process(judgement, left, rank)
 
 
 def _of_process(

@@ -37,8 +37,7 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.properties.property import Property
 from syncverify.judge.rounding import explain_rounded
-from syncverify.judge.signs import Signs
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Signs, Violation, finding
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
 
@@ -88,29 +87,7 @@ def _reduced_gradient_seen(judgement: Judgement) -> bool:
     return owes_reduction(judgement) and judgement.was_seen("reduced")
 
 
-def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
-    """After `wait()`, every reduced gradient equals naive DDP's, exactly.
-
-    For all ranks, steps and trainable parameters that are replicated over some mesh
-    axis: the local gradient is the sum (or mean, if the subject promises that) over the
-    ranks that differ on those axes only, of all micro-batches of the step. Of a subject
-    that declares `gradients="owner"`, this holds on one of these ranks at least, and on
-    the same one in all steps.
-
-    A DTensor that holds the sum must not be marked `Partial`: an optimizer would sum it again.
-
-    Catches: wrong divisor, wrong ranks, lost or doubled micro-batches, stale buffers,
-    swapped buckets. Does not promise that the gradient was safe to use on a GPU
-    stream.
-    """
-    if not judgement.reference.rounds:
-        yield from wrong_owners(judgement)
-        yield from compare(judgement, after_wait(judgement, reduced=True))
-        yield from _still_partial(judgement)
-
-
-GRADIENT_EQUALS_REFERENCE = Property(
-    gradient_equals_reference,
+@Property(
     order=110,
     applies=exact_gradient_seen,
     example="wrong divisor, wrong ranks, lost or doubled micro-batches",
@@ -135,8 +112,34 @@ GRADIENT_EQUALS_REFERENCE = Property(
         ),
     ),
 )
+def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
+    """After `wait()`, every reduced gradient equals naive DDP's, exactly.
+
+    For all ranks, steps and trainable parameters that are replicated over some mesh
+    axis: the local gradient is the sum (or mean, if the subject promises that) over the
+    ranks that differ on those axes only, of all micro-batches of the step. Of a subject
+    that declares `gradients="owner"`, this holds on one of these ranks at least, and on
+    the same one in all steps.
+
+    A DTensor that holds the sum must not be marked `Partial`: an optimizer would sum it again.
+
+    Catches: wrong divisor, wrong ranks, lost or doubled micro-batches, stale buffers,
+    swapped buckets. Does not promise that the gradient was safe to use on a GPU
+    stream.
+    """
+    if not judgement.reference.rounds:
+        yield from wrong_owners(judgement)
+        yield from compare(judgement, after_wait(judgement, reduced=True))
+        yield from _still_partial(judgement)
 
 
+@Property(
+    order=120,
+    applies=rounded_gradient_seen,
+    example="on real modules: a wire format that keeps little but whole numbers",
+    follows=_FOLLOWS,
+    is_about_values=True,
+)
 def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a real module's gradient is as near naive DDP's as rounding allows.
 
@@ -157,16 +160,20 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
         yield from compare(judgement, after_wait(judgement, reduced=is_reduced))
 
 
-GRADIENT_IS_WITHIN_ROUNDING = Property(
-    gradient_is_within_rounding,
-    order=120,
-    applies=rounded_gradient_seen,
-    example="on real modules: a wire format that keeps little but whole numbers",
+@Property(
+    order=150,
+    applies=unreduced_gradient_seen,
+    example="sharded or ordinary parameters that are reduced after all",
     follows=_FOLLOWS,
     is_about_values=True,
+    causes=(
+        Mistake(
+            "frozen_received_gradient",
+            "a parameter with requires_grad=False has a gradient",
+            "leave parameters with requires_grad=False out of buckets",
+        ),
+    ),
 )
-
-
 def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a gradient that no axis reduces is the rank's own, exactly.
 
@@ -192,23 +199,24 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
             )
 
 
-UNREDUCED_STAY_LOCAL = Property(
-    unreduced_stay_local,
-    order=150,
-    applies=unreduced_gradient_seen,
-    example="sharded or ordinary parameters that are reduced after all",
-    follows=_FOLLOWS,
-    is_about_values=True,
+@Property(
+    order=140,
+    applies=replicas_compared,
+    example="replicas that drift apart",
+    follows=(
+        "gradient_equals_reference",
+        "gradient_is_within_rounding",
+        "unreduced_stay_local",
+    ),
     causes=(
         Mistake(
-            "frozen_received_gradient",
-            "a parameter with requires_grad=False has a gradient",
-            "leave parameters with requires_grad=False out of buckets",
+            "replicas_differ",
+            "replicas of one parameter have different gradients",
+            "reduce over every mesh axis on which the parameter is Replicate, and give each"
+            " rank the value that the others receive, to the bit",
         ),
     ),
 )
-
-
 def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
 
@@ -242,61 +250,12 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
             )
 
 
-REPLICAS_AGREE = Property(
-    replicas_agree,
-    order=140,
-    applies=replicas_compared,
-    example="replicas that drift apart",
-    follows=(
-        "gradient_equals_reference",
-        "gradient_is_within_rounding",
-        "unreduced_stay_local",
-    ),
-    causes=(
-        Mistake(
-            "replicas_differ",
-            "replicas of one parameter have different gradients",
-            "reduce over every mesh axis on which the parameter is Replicate, and give each"
-            " rank the value that the others receive, to the bit",
-        ),
-    ),
-)
-
-
 def wait_returned(judgement: Judgement) -> bool:
     """A `wait()` returned."""
     return judgement.was_seen("reduced")
 
 
-def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Violation]:
-    """After `wait()`, a gradient has the type, mesh, placements and strides that torch alone gives.
-
-    For all ranks, steps and trainable parameters: the gradient of a DTensor is a DTensor of the
-    parameter's mesh and placements, its strides are the parameter's or row-major, and neither a
-    graph nor inference mode keeps an optimizer from writing it in place. A gradient that
-    `create_graph=True` made may have a graph.
-
-    Catches: results that are assigned in the form of the flat buffer, as ordinary tensors, on a
-    flattened mesh, from a differentiable collective or under `inference_mode()`. Does not
-    promise the numbers: `gradient_equals_reference` does.
-    """
-    may_have_graph = judgement.scenario.backward == "create_graph"
-    for rank, observation, spec in each_after_wait(judgement):
-        if judgement.was_refused(observation.step):
-            continue
-        for cause, text in observation.misfits.get(spec.name, ()):
-            if cause == "keeps_graph" and may_have_graph:
-                continue
-            summary = (
-                f"gradient of {spec.name!r} on rank {rank}, step {observation.step} has another "
-                f"form than torch alone gives it: {text}"
-            )
-            evidence = Evidence(rank=rank, step=observation.step)
-            yield finding(cause, summary, rank, spec.name, evidence)
-
-
-GRADIENT_HAS_FORM_OF_PARAMETER = Property(
-    gradient_has_form_of_parameter,
+@Property(
     order=130,
     applies=wait_returned,
     example="an ordinary tensor for a DTensor, another mesh, a graph that is kept",
@@ -334,6 +293,31 @@ GRADIENT_HAS_FORM_OF_PARAMETER = Property(
         ),
     ),
 )
+def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Violation]:
+    """After `wait()`, a gradient has the type, mesh, placements and strides that torch alone gives.
+
+    For all ranks, steps and trainable parameters: the gradient of a DTensor is a DTensor of the
+    parameter's mesh and placements, its strides are the parameter's or row-major, and neither a
+    graph nor inference mode keeps an optimizer from writing it in place. A gradient that
+    `create_graph=True` made may have a graph.
+
+    Catches: results that are assigned in the form of the flat buffer, as ordinary tensors, on a
+    flattened mesh, from a differentiable collective or under `inference_mode()`. Does not
+    promise the numbers: `gradient_equals_reference` does.
+    """
+    may_have_graph = judgement.scenario.backward == "create_graph"
+    for rank, observation, spec in each_after_wait(judgement):
+        if judgement.was_refused(observation.step):
+            continue
+        for cause, text in observation.misfits.get(spec.name, ()):
+            if cause == "keeps_graph" and may_have_graph:
+                continue
+            summary = (
+                f"gradient of {spec.name!r} on rank {rank}, step {observation.step} has another "
+                f"form than torch alone gives it: {text}"
+            )
+            evidence = Evidence(rank=rank, step=observation.step)
+            yield finding(cause, summary, rank, spec.name, evidence)
 
 
 def _still_partial(judgement: Judgement) -> Iterator[Violation]:

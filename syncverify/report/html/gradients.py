@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 
 from syncverify.judge.decoding import explain
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.after_wait import AfterWait, after_wait
 from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import explain_rounded
 from syncverify.scenario.feature_table import PLAIN
 

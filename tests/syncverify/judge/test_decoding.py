@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.reference import reference
+from syncverify.judge.reference import ExpectedGradient, reference
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contributions import contribution, magnitude
 from syncverify.scenario.layout import contributing_ranks

@@ -7,12 +7,11 @@ import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
-from syncverify.judge.expected_gradient import ExpectedGradient
 from syncverify.judge.properties.circumstances import (
     fitting_causes,
     other_readings,
 )
-from syncverify.judge.reference import reference
+from syncverify.judge.reference import ExpectedGradient, reference
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

@@ -6,8 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.reference import MicroBatchKey, reference
+from syncverify.judge.reference import ExpectedGradient, MicroBatchKey, reference
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contributions import contribution, magnitude

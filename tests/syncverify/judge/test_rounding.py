@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncverify.judge.expected_gradient import ExpectedGradient
-from syncverify.judge.reference import reference
+from syncverify.judge.reference import ExpectedGradient, reference
 from syncverify.judge.rounding import error_bound, explain_rounded
 from syncverify.playing.program.modules import module_parameters
 from syncverify.scenario.contract import Capabilities

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from syncverify.judge.properties.accumulation import accumulation_is_local_until_reduced
+from syncverify.judge.properties.collectives import accumulation_is_local_until_reduced
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation

@@ -9,7 +9,7 @@ import pytest
 from syncverify.judge.consequences import consequences_of, may_cause, other_forms
 from syncverify.judge.evidence import Disagreement
 from syncverify.judge.properties.matching import collectives_match_across_ranks
-from syncverify.judge.signs import CauseSign, Clues
+from syncverify.judge.violation import CauseSign, Clues
 from syncverify.trace.records import CollectiveLaunch
 from tests.syncverify.judge.properties.handmade_traces import causes, judgement, launch
 
