@@ -22,7 +22,13 @@ from syncverify.report.evidence import evidence_json, titled_events
 from syncverify.report.hints import hint_of
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.render import rendered
-from syncverify.report.text import events_with_code, numbered, seen_on
+from syncverify.report.text import (
+    events_with_code,
+    heading,
+    numbered,
+    seen_on,
+    titled,
+)
 from syncverify.report.witness import numbers_text
 from syncverify.scenario.replay_token import encode
 from syncverify.scenario.schedule import COMPLETE, FIRST, RANDOM, SAME
@@ -72,51 +78,48 @@ def remark(found: Remark) -> str:
                 "decide, and broadcast its choice"
             )
         case ForgottenHandle():
-            return _forgotten(found)
+            place = (
+                f"{found.operation} at {found.source} ({named('rank', found.ranks)})"
+            )
+            if found.is_ordered:
+                return (
+                    f"nothing waits for {place}, and nothing reads its result: only a wait for a "
+                    "later collective of its group orders it"
+                )
+            return (
+                f"nothing waits for {place}: its result may never be there, and NCCL keeps the "
+                "memory of its tensors"
+            )
         case SwappedCollectives():
-            return _swapped(found)
+            (one, other), (rank, peer) = found.sources, found.ranks
+            which = "of other memory" if one == other else f"at {other}"
+            return (
+                f"{found.operation} at {one} on rank {rank} meets that {which} on rank {peer}, and "
+                f"the other way round: ranks {rank} and {peer} issue the same collectives in "
+                "different orders; unless that is meant, they exchange their values"
+            )
         case IgnoredTag():
-            return _ignored_tag(found)
-
-
-def _forgotten(handle: ForgottenHandle) -> str:
-    ranks = named("rank", handle.ranks)
-    if handle.is_ordered:
-        return (
-            f"nothing waits for {handle.operation} at {handle.source} ({ranks}), and nothing reads "
-            "its result: only a wait for a later collective of its group orders it"
-        )
-    return (
-        f"nothing waits for {handle.operation} at {handle.source} ({ranks}): its result may never "
-        "be there, and NCCL keeps the memory of its tensors"
-    )
-
-
-def _swapped(swap: SwappedCollectives) -> str:
-    (one, other), (rank, peer) = swap.sources, swap.ranks
-    met = f"{swap.operation} at {one} on rank {rank} meets that"
-    which = "of other memory" if one == other else f"at {other}"
-    return (
-        f"{met} {which} on rank {peer}, and the other way round: ranks {rank} and {peer} issue "
-        "the same collectives in different orders; unless that is meant, they exchange their values"
-    )
-
-
-def _ignored_tag(found: IgnoredTag) -> str:
-    (sent, received), (sender, receiver) = found.tags, found.ranks
-    sends, receives = found.lines
-    return (
-        f"the message with tag {sent} at {sends} on rank {sender} meets the receive with tag "
-        f"{received} at {receives} on rank {receiver}: NCCL matches messages by their order, and "
-        "does not look at tags; receive them in the order in which they are sent"
-    )
+            (sent, received), (sender, receiver) = found.tags, found.ranks
+            sends, receives = found.lines
+            return (
+                f"the message with tag {sent} at {sends} on rank {sender} meets the receive with "
+                f"tag {received} at {receives} on rank {receiver}: NCCL matches messages by their "
+                "order, and does not look at tags; receive them in the order in which they are sent"
+            )
 
 
 def violation_text(
     simulation: Simulation, found: FoundInProgram, title: str = "VIOLATION"
 ) -> str:
     """Return the lines of one violation; of a program with a name, the last one replays its run."""
-    lines = [*_lines(found, title)]
+    violation, shown = found.violation, set[CodeLine]()
+    lines = heading(title, violation, STATEMENTS[violation.property])
+    for word, events in titled_events(violation.evidence):
+        lines += events_with_code(events, shown, word, indent="")
+    lines += titled("harm:", harm_lines(found))
+    lines.append(f"  seen on:    {seen_on(violation.ranks)}")
+    if words := _hint(found):
+        lines.append(f"  hint:       {words}")
     if simulation.is_found_by_name:
         lines.append(f"  replay:     {line_of(simulation, found)}")
     return "\n".join(lines)
@@ -137,21 +140,6 @@ def harm_lines(found: FoundInProgram) -> Iterator[str]:
             f"rank {harm.rank} returns {numbers_text(harm.as_queued)}{where} in one legal order,"
         )
         yield f"and {numbers_text(harm.other)} in another one"
-
-
-def _lines(found: FoundInProgram, title: str) -> Iterator[str]:
-    violation, shown = found.violation, set[CodeLine]()
-    yield f"{title}: {violation.property} ({violation.cause})"
-    yield f"  {STATEMENTS[violation.property]}"
-    yield ""
-    yield f"  {violation.summary}"
-    for heading, events in titled_events(violation.evidence):
-        yield from events_with_code(events, shown, heading, indent="")
-    for number, line in enumerate(harm_lines(found)):
-        yield f"  {'' if number else 'harm:':<11} {line}"
-    yield f"  seen on:    {seen_on(violation.ranks)}"
-    if words := _hint(found):
-        yield f"  hint:       {words}"
 
 
 def _hint(found: FoundInProgram) -> str:

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 from syncverify.judge.evidence import Event, Evidence, FrozenGradient, WrongGradient
 from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
 from syncverify.report.evidence import details, titled_events
@@ -109,6 +110,12 @@ def numbered(word: str, found: Sequence[T]) -> Iterator[tuple[str, T]]:
         yield word if len(found) == 1 else f"{word} {number} of {len(found)}", each
 
 
+def heading(title: str, violation: Violation, statement: str) -> list[str]:
+    """Return the first lines of a violation: its title, the guarantee that it breaks, a summary."""
+    name = f"{title}: {violation.property} ({violation.cause})"
+    return [name, f"  {statement}", "", f"  {violation.summary}"]
+
+
 def always_raised(report: Report) -> Iterator[str]:
     """Describe in few lines a class that cannot be made or bound in any scenario."""
     (entry,) = report.violations
@@ -157,14 +164,12 @@ def violation_text(
     return "\n".join(
         fitted(
             [
-                f"{title}: {violation.property} ({cause})",
-                f"  {STATEMENTS[violation.property]}",
-                "",
+                *heading(title, violation, STATEMENTS[violation.property]),
                 *seen,
-                [*_deciders(deciders, _text_of(seen))],
+                _deciders(deciders, [violation.summary, *seen]),
                 f"  seen on:    {seen_on(violation.ranks, violation.parameters)}",
-                [*_related("then", consequences)],
-                [*_related("also shows as", forms)],
+                _related("then", consequences),
+                _related("also shows as", forms),
                 "",
                 f"  {run}",
                 [f"  {line}" for line in parameters],
@@ -180,9 +185,8 @@ def violation_text(
 
 
 def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
-    """Yield the summary and all lines that belong to it, each line once."""
+    """Yield all lines that belong to the summary, each line once."""
     evidence, shown = entry.violation.evidence, set[CodeLine]()
-    yield f"  {entry.violation.summary}"
     yield events_with_code(
         [event for event in evidence.events if not event.words], shown
     )[1:]
@@ -190,32 +194,26 @@ def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     for title, events in titled_events(evidence):
         if title != "remedy:" or not (entry.fix or entry.left_over):
             yield events_with_code(events, shown, title)
-    yield _titled("witness:", witness_lines(entry.witness))
+    yield titled("witness:", witness_lines(entry.witness))
     about = f"they wrote memory or communicated on rank {evidence.rank}, step {evidence.step}"
-    yield _titled("lines:", (each for each in entry.acts if each not in shown), about)
-    yield _titled("missing at:", entry.left_out)
+    yield titled("lines:", (each for each in entry.acts if each not in shown), about)
+    yield titled("missing at:", entry.left_out)
     rank = min(entry.violation.ranks, default=0)
     are = "it is" if len(entry.left_over) == 1 else "they are"
-    yield _titled(
+    yield titled(
         "left over:",
         (each.text for each in entry.left_over),
         f"on rank {rank}; the violation disappears if {are} reset at the start of each step",
     )
 
 
-def _titled(title: str, items: Iterable[object], about: str = "") -> list[str]:
+def titled(title: str, items: Iterable[object], about: str = "") -> list[str]:
     """Return items below each other, the title before the first one; none without items."""
     texts = [*map(str, items)]
     texts += [f"({about})"] if texts and about else []
     return [
         f"  {'' if number else title:<11} {text}" for number, text in enumerate(texts)
     ]
-
-
-def _text_of(sections: Sequence[list[str] | str]) -> str:
-    return "\n".join(
-        each if isinstance(each, str) else "\n".join(each) for each in sections
-    )
 
 
 def events_with_code(
@@ -341,20 +339,24 @@ def seen_on(ranks: Sequence[int], parameters: Sequence[str] = ()) -> str:
     return f"{words}; {named('parameter', parameters)}" if parameters else words
 
 
-def _deciders(lines: Sequence[CodeLine], above: str) -> Iterator[str]:
-    """Yield lines that ran here alone, without those whose place stands above."""
-    new = [each for each in lines if str(each.line) not in above]
-    if new:
-        yield "  ran only where it fails:"
-        yield from _titled("", new)
+def _deciders(lines: Sequence[CodeLine], above: Iterable[list[str] | str]) -> list[str]:
+    """Return lines that ran here alone, without those whose place stands above."""
+    shown = "\n".join(
+        each if isinstance(each, str) else "\n".join(each) for each in above
+    )
+    new = [each for each in lines if str(each.line) not in shown]
+    return ["  ran only where it fails:", *titled("", new)] if new else []
 
 
-def _related(title: str, related: Sequence[RelatedViolation]) -> Iterator[str]:
-    """Yield a line for each violation that another one explains."""
-    for other in related[:_NUM_RELATED]:
-        yield f"  {title}: {other.property} ({other.cause}): {other.summary}"
+def _related(title: str, related: Sequence[RelatedViolation]) -> list[str]:
+    """Return a line for each violation that another one explains."""
+    lines = [
+        f"  {title}: {other.property} ({other.cause}): {other.summary}"
+        for other in related[:_NUM_RELATED]
+    ]
     if num_more := len(related[_NUM_RELATED:]):
-        yield f"  {title}: ... and {num_more} more (--json PATH lists them)"
+        lines.append(f"  {title}: ... and {num_more} more (--json PATH lists them)")
+    return lines
 
 
 def _numbers(evidence: Evidence) -> Iterator[str]:

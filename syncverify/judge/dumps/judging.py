@@ -64,20 +64,13 @@ class RecordedMoment(Moment):
 
 @dataclass(frozen=True, slots=True)
 class JobVerdict:
-    """The verdict on the dumps of a job.
-
-    Attributes:
-        violations: Violations of the properties that dumps can show.
-        num_collectives: Number of collectives and messages that were judged.
-        num_unfinished: Number of all collectives in the dumps to which each rank came, and which
-            had not ended anywhere.
-        absent: Ranks of groups that left no dump.
-    """
+    """The verdict on the dumps of a job."""
 
     violations: tuple[Violation, ...]
-    num_collectives: int
+    num_collectives: int  # collectives and messages that were judged
+    # Of all collectives in the dumps: those to which each rank came, and that had not ended.
     num_unfinished: int
-    absent: tuple[int, ...]
+    absent: tuple[int, ...]  # ranks of groups that left no dump
 
 
 def judge_dumps(dumps: Mapping[int, Dump]) -> JobVerdict:
@@ -141,14 +134,11 @@ def _ends(entry: Entry, group: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
 
 
 class _Meetings:
-    """Collectives of all dumps, and where they are known to be complete.
-
-    Attributes:
-        members: Global ranks of all groups, and those of the dumps.
-    """
+    """Collectives of all dumps, and where they are known to be complete."""
 
     def __init__(self, dumps: Mapping[int, Dump]) -> None:
         groups = [ranks for dump in dumps.values() for ranks in dump.groups.values()]
+        # Global ranks of all groups, and those of the dumps.
         self.members = {*dumps, *itertools.chain(*groups)}
         self._dumps = dumps
         is_whole = not any(dump.is_cut for dump in dumps.values())

@@ -29,7 +29,7 @@ _STORES: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 
 
 class NotPlainError(ValueError):
-    """A pickle does more than build plain data, or is malformed."""
+    """A file holds more than plain data, or is malformed."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -46,8 +46,8 @@ def loads(data: bytes) -> Any:
     Raises:
         NotPlainError: It holds anything else, or is malformed.
     """
-    _check(data)
     try:
+        _check(data)
         return _PlainUnpickler(io.BytesIO(data)).load()
     except NotPlainError:
         raise
@@ -57,14 +57,9 @@ def loads(data: bytes) -> Any:
 
 def _check(data: bytes) -> None:
     """Refuse operations that do not build plain data, and places that take all memory."""
-    try:
-        for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
-            if opcode.name not in _PLAIN:
-                raise NotPlainError(f"it has the operation {opcode.name}")
-            # The loader allocates memory up to a place that lies beyond the operations so far.
-            if opcode.name in _STORES and not 0 <= int(str(argument)) <= number:
-                raise NotPlainError(f"it stores a value at place {argument}")
-    except NotPlainError:
-        raise
-    except Exception as error:
-        raise NotPlainError(f"it is malformed: {error}") from error
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        if opcode.name not in _PLAIN:
+            raise NotPlainError(f"it has the operation {opcode.name}")
+        # The loader allocates memory up to a place that lies beyond the operations so far.
+        if opcode.name in _STORES and not 0 <= int(str(argument)) <= number:
+            raise NotPlainError(f"it stores a value at place {argument}")

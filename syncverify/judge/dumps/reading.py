@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,43 +23,25 @@ _RANK: Final = re.compile(r"(\d+)(?:\.\w+)?$")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One collective of one rank, as the recorder noted it.
+    """One collective of one rank, as the recorder noted it."""
 
-    Attributes:
-        record: Number of the entry on its rank, from 0 at the start of the job.
-        group: Name of the process group.
-        is_default_group: Whether that is the group of all ranks.
-        sequence: Number of the collective on the group.
-        operation: Name of the operation, with the two ends of a message.
-        numel: Elements that the rank contributes.
-        is_done: Whether the collective had ended at the time of the dump.
-        source: Innermost line outside of torch.
-    """
-
-    record: int
+    record: int  # number of the entry on its rank, from 0 at the start of the job
     group: str
-    is_default_group: bool
-    sequence: int
-    operation: str
+    is_default_group: bool  # whether the group has all ranks
+    sequence: int  # number of the collective on the group
+    operation: str  # with the two ends of a message
     dtype: str
-    numel: int
-    is_done: bool
-    source: Origin
+    numel: int  # elements that the rank contributes
+    is_done: bool  # whether the collective had ended at the time of the dump
+    source: Origin  # innermost line outside of torch
 
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """The dump of one rank.
+    """The dump of one rank."""
 
-    Attributes:
-        rank: Global rank, from the name of the file.
-        groups: Global ranks of process groups, in group order, by name.
-        entries: Entries in the order of the recorder.
-    """
-
-    rank: int
-    groups: Mapping[str, tuple[int, ...]]
-    entries: tuple[Entry, ...]
+    groups: Mapping[str, tuple[int, ...]]  # global ranks, in group order, by name
+    entries: tuple[Entry, ...]  # in the order of the recorder
 
     @property
     def is_cut(self) -> bool:
@@ -75,53 +57,56 @@ def read_dumps(paths: Sequence[Path]) -> dict[int, Dump]:
     """
     dumps: dict[int, Dump] = {}
     for path in _files(paths):
-        dump = _read(path)
-        if dump.rank in dumps:
+        rank = _rank(path)
+        if rank in dumps:
             raise UsageError(
-                f"expected one dump a rank, but {str(path)!r} is a second one of rank "
-                f"{dump.rank}"
+                f"expected one dump a rank, but {str(path)!r} is a second one of rank {rank}"
             )
-        dumps[dump.rank] = dump
+        dumps[rank] = _read(path)
     if not dumps:
         raise UsageError("expected a dump in the folder, which holds no file")
     return _with_all_groups(dumps)
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
-    found = list[Path]()
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
-        if path.is_dir():
-            found += sorted(each for each in path.iterdir() if each.is_file())
-        else:
-            found.append(path)
-    return found
+        yield from (
+            sorted(filter(Path.is_file, path.iterdir())) if path.is_dir() else [path]
+        )
 
 
-def _read(path: Path) -> Dump:
+def _rank(path: Path) -> int:
     named = _RANK.search(path.name)
     if named is None:
         raise UsageError(
             f"expected a file name that ends with a rank, such as 'rank_0', got {path.name!r}"
         )
-    rank = int(named[1])
-    if rank >= MAX_RANKS_OF_ANY_BACKEND:
+    if int(named[1]) >= MAX_RANKS_OF_ANY_BACKEND:
         raise UsageError(
             f"expected ranks < {MAX_RANKS_OF_ANY_BACKEND}, got {path.name!r}"
         )
+    return int(named[1])
+
+
+def _read(path: Path) -> Dump:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise UsageError(f"dump {str(path)!r} is larger than {_MAX_BYTES} bytes")
-        return _dump(rank, _values(path.read_bytes()))
+        values = _values(path.read_bytes())
+        listed = _field(values, "entries", list)
+        configured = _field(values, "pg_config", dict)
+        groups = {
+            name: ranks
+            for name, config in configured.items()
+            if isinstance(name, str) and (ranks := _ranks(config))
+        }
+        return Dump(groups, tuple(map(_entry, listed)))
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except (NotPlainError, _MalformedError) as error:
+    except NotPlainError as error:
         raise UsageError(
             f"{str(path)!r} is no dump of the flight recorder: {error}"
         ) from error
-
-
-class _MalformedError(ValueError):
-    """A value of a dump is not what the recorder writes."""
 
 
 def _values(data: bytes) -> Any:
@@ -130,18 +115,7 @@ def _values(data: bytes) -> Any:
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _MalformedError(f"it is malformed: {error}") from error
-
-
-def _dump(rank: int, values: Any) -> Dump:
-    listed = _field(values, "entries", list)
-    configured = _field(values, "pg_config", dict)
-    groups = {
-        name: ranks
-        for name, config in configured.items()
-        if isinstance(name, str) and (ranks := _ranks(config))
-    }
-    return Dump(rank, groups, tuple(map(_entry, listed)))
+        raise NotPlainError(f"it is malformed: {error}") from error
 
 
 def _with_all_groups(dumps: Mapping[int, Dump]) -> dict[int, Dump]:
@@ -151,11 +125,11 @@ def _with_all_groups(dumps: Mapping[int, Dump]) -> dict[int, Dump]:
     the dumps tell.
     """
     unknown: dict[str, set[int]] = {}
-    for dump in dumps.values():
+    for rank, dump in dumps.items():
         for entry in dump.entries:
             if entry.group not in dump.groups:
                 ranks = unknown.setdefault(entry.group, set())
-                ranks |= {*dumps} if entry.is_default_group else {dump.rank}
+                ranks |= {*dumps} if entry.is_default_group else {rank}
     found = {name: tuple(sorted(ranks)) for name, ranks in unknown.items()}
     return {
         rank: replace(dump, groups={**found, **dump.groups})
@@ -167,10 +141,10 @@ def _ranks(config: Any) -> tuple[int, ...]:
     text = _field(config, "ranks", str)
     try:
         ranks = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _MalformedError(f"`ranks` is {text[:60]!r}") from error
+    except (ValueError, RecursionError):
+        ranks = None
     if not isinstance(ranks, list) or not all(map(_is_rank, ranks)):
-        raise _MalformedError(f"`ranks` is {text[:60]!r}")
+        raise NotPlainError(f"`ranks` is {text[:60]!r}")
     return tuple(ranks)
 
 
@@ -181,7 +155,7 @@ def _is_rank(value: Any) -> bool:
 def _entry(values: Any) -> Entry:
     group = _field(values, "process_group", (list, tuple))
     if not group or not isinstance(group[0], str):
-        raise _MalformedError("`process_group` has no name")
+        raise NotPlainError("`process_group` has no name")
     is_message = _field(values, "is_p2p", bool)
     sequence = _field(values, "p2p_seq_id" if is_message else "collective_seq_id", int)
     sizes = _field(values, "input_sizes", (list, tuple))
@@ -202,7 +176,7 @@ def _entry(values: Any) -> Entry:
 def _numel(size: Any) -> int:
     is_list = isinstance(size, list | tuple) and len(size) <= _MAX_DIMS
     if not is_list or not all(map(_is_number, size)):
-        raise _MalformedError("`input_sizes` has no lists of numbers")
+        raise NotPlainError("`input_sizes` has no lists of numbers")
     return math.prod(size)
 
 
@@ -222,10 +196,10 @@ def _word(text: Any) -> str:
     """Return the end of a text, which may be as long as the file.
 
     Raises:
-        _MalformedError: It is no text. Lists are not shown: a small file holds huge ones.
+        NotPlainError: It is no text. Lists are not shown: a small file holds huge ones.
     """
     if not isinstance(text, str):
-        raise _MalformedError("it has a name that is no text")
+        raise NotPlainError("it has a name that is no text")
     return text[-_MAX_WORD:]
 
 
@@ -237,9 +211,9 @@ def _field(values: Any, name: str, kind: Any) -> Any:
     """Return a value of a dict of a dump.
 
     Raises:
-        _MalformedError: It is absent, or of another type, or too large a number.
+        NotPlainError: It is absent, or of another type, or too large a number.
     """
     value = values.get(name) if isinstance(values, dict) else None
     if not isinstance(value, kind) or (kind is int and not _is_number(value)):
-        raise _MalformedError(f"it has no {name!r} where the recorder writes one")
+        raise NotPlainError(f"it has no {name!r} where the recorder writes one")
     return value
