@@ -1,39 +1,5 @@
 // The other drawings, and the start of all of them.
 
-const BAR = 11;
-
-function drawFlow(host, gradients, graph) {
-  const rows = gradients.filter((each) => each.rank === graph.rank && each.step === graph.step);
-  if (!rows.length) {
-    host.textContent = "No gradient of this rank and step was observed.";
-    return;
-  }
-  const finite = rows.flatMap((each) => [each.expected_mean, each.observed_mean]).filter((each) => each !== null);
-  const most = Math.max(...finite, 1e-30);
-  const width = Math.max(host.clientWidth, 280);
-  const left = Math.min(130, width / 3);
-  const names = rows.map((row) => wrapped(row.parameter, left - 8));
-  const heights = names.map((lines) => Math.max(38, lines.length * 13 + 12));
-  const picture = svg("svg", { width, height: heights.reduce((sum, each) => sum + each, 4), role: "img", "aria-label": "Mean gradient magnitude of each parameter, expected and observed" });
-  let y = 6;
-  rows.forEach((row, number) => {
-    const first = y + (names[number].length > 1 ? 9 : 15);
-    names[number].forEach((line, at) => picture.append(svg("text", { x: 0, y: first + at * 13 }, line)));
-    const bars = [["expected", row.expected_mean, 0], ["observed", row.observed_mean, BAR + 3]];
-    for (const [kind, mean, below] of bars) {
-      const length = mean === null ? 0 : Math.max(1, (mean / most) * (width - left - 150));
-      const names = `bar ${kind}${row.wrong && kind === "observed" ? " wrong" : ""}`;
-      const text = mean === null ? (kind === "observed" && row.observed === null ? "no gradient" : "not finite") : Number(mean.toPrecision(6)).toLocaleString("en");
-      picture.append(
-        svg("rect", { x: left, y: y + below, width: length, height: BAR, rx: 2, class: names }),
-        svg("text", { x: left + length + 5, y: y + below + 10, class: "soft" }, `${kind} ${text}`),
-      );
-    }
-    y += heights[number];
-  });
-  host.replaceChildren(picture);
-}
-
 // A half matrix on a canvas: thousands of squares. Arrow keys go from square to square.
 class HeatMap {
   constructor(host, { features, pairs }) {
@@ -123,9 +89,6 @@ for (const section of document.querySelectorAll("[data-violation]")) {
   const violation = page.violations[section.dataset.violation];
   const within = (name, draw) => { const host = section.querySelector(name); if (host) draw(host); };
   within(".timeline", (host) => new Timeline(host, violation.timeline));
-  within(".flow", (host) => {
-    onResize(host, () => drawFlow(host, violation.gradients, violation.graph));
-  });
   within(".graph", (host) => drawGraph(host, violation.graph));
 }
 const run = document.querySelector("#run .timeline");
