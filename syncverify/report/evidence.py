@@ -1,7 +1,8 @@
-"""Evidence as JSON, and as events with their titles."""
+"""Evidence as JSON, and as events with their titles; a witness as text and as JSON."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
@@ -19,10 +20,18 @@ from syncverify.judge.evidence import (
     TooFewElements,
     WrongGradient,
 )
+from syncverify.judge.ordering.races import EarlyFree
+from syncverify.judge.properties.ordering_words import first_and_second
 from syncverify.judge.violation import Violation
+from syncverify.plain_text import counted
+from syncverify.search.witness import NoWitness, Witness
 from syncverify.trace.source_lines import with_code
 
 _COMMON: Final = frozenset(each.name for each in fields(Evidence))
+_ABOUT_NAN = (
+    "nan: memory that is not written yet or has another owner, and values computed "
+    "from it"
+)
 _OF_GRADIENTS: Final = ("micro_batch", "is_proven", "is_certain", "readings")
 # The keys with a meaning of null: no gradient, and no micro-batch.
 _MAY_BE_NULL: Final = frozenset({"expected", "observed", "micro_batch"})
@@ -110,3 +119,61 @@ def _plain(value: Any) -> Any:
         case list() | tuple() if not hasattr(value, "_fields"):
             return [_plain(each) for each in value]
     return str(value)
+
+
+def witness_lines(witness: Witness | NoWitness | None) -> Iterator[str]:
+    """Yield the lines of a report about a witness; none for None."""
+    if isinstance(witness, NoWitness):
+        were = "was" if witness.num_orders == 1 else "were"
+        orders = counted(witness.num_orders, "legal order")
+        if witness.is_elsewhere:
+            yield (
+                f"other scenarios have a wrong gradient (see `then`); {orders} of this scenario "
+                f"{were} played, without one"
+            )
+        else:
+            yield (
+                "the missing order is the violation; no wrong gradient was shown: "
+                f"{orders} of this scenario {were} played"
+            )
+        yield from witness.reasons
+    elif witness is not None:
+        yield f"when {order_text(witness)}:"
+        yield witness.outcome
+        yield f"expected: {numbers_text(witness.expected)}"
+        yield f"observed: {numbers_text(witness.observed)}"
+        if any(map(math.isnan, witness.observed or ())):
+            yield _ABOUT_NAN
+
+
+def witness_json(witness: Witness | NoWitness) -> dict[str, Any]:
+    """Return plain values for JSON."""
+    if isinstance(witness, NoWitness):
+        return {"orders_played": witness.num_orders, "reasons": [*witness.reasons]}
+    return {
+        "order": order_text(witness),
+        "outcome": witness.outcome,
+        "expected": witness.expected,
+        "observed": witness.observed,
+    }
+
+
+def order_text(witness: Witness) -> str:
+    """Return which work runs before which; the violation's own pair by its two names."""
+    inverted = witness.inverted
+    if inverted is None:
+        return "everything runs in the order in which it was queued"
+    late, early = (
+        ("first", "second") if witness.is_of_violation else first_and_second(inverted)
+    )
+    if isinstance(inverted, EarlyFree):
+        return f"{early} is written on rank {inverted.rank} before {late} has used it"
+    return f"{early} runs before {late} on rank {inverted.rank}"
+
+
+def numbers_text(values: list[float] | None) -> str:
+    """Format elements, whole numbers without a fraction; None is no gradient at all."""
+    if values is None:
+        return "no gradient"
+    words = (str(int(e)) if e.is_integer() else repr(e) for e in values)
+    return f"[{', '.join(words)}]"

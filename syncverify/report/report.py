@@ -12,10 +12,9 @@ from typing_extensions import override
 from syncverify.plain_text import counted
 from syncverify.report.console import json_numbers
 from syncverify.report.coverage import Bound, CoverageSummary
-from syncverify.report.evidence import evidence_json
+from syncverify.report.evidence import evidence_json, witness_json
 from syncverify.report.observed import ObservedFeature, with_rating
 from syncverify.report.played_lines import LineCoverage
-from syncverify.report.witness import witness_json
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.subjects.subject import Subject
 

@@ -18,7 +18,7 @@ from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
 from syncverify.report.console import json_numbers
-from syncverify.report.evidence import evidence_json, titled_events
+from syncverify.report.evidence import evidence_json, numbers_text, titled_events
 from syncverify.report.hints import hint_of
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.render import rendered
@@ -29,7 +29,6 @@ from syncverify.report.text import (
     seen_on,
     titled,
 )
-from syncverify.report.witness import numbers_text
 from syncverify.scenario.replay_token import encode
 from syncverify.scenario.schedule import COMPLETE, FIRST, RANDOM, SAME
 from syncverify.trace.source_lines import CodeLine

@@ -12,12 +12,16 @@ from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
-from syncverify.report.evidence import details, titled_events
+from syncverify.report.evidence import (
+    details,
+    numbers_text,
+    titled_events,
+    witness_lines,
+)
 from syncverify.report.fitting import fitted
 from syncverify.report.hints import advice, certainty, hint
 from syncverify.report.observed import names_of_wrong, wrong_in_full
 from syncverify.report.report import Report
-from syncverify.report.witness import numbers_text, witness_lines
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, PLAIN, meaning
 from syncverify.scenario.other_meshes import mesh_of

@@ -19,8 +19,7 @@ from syncverify.scenario.feature_table import PLAIN
 
 _MOST_ELEMENTS: Final = 32
 _MOST_GRADIENTS: Final = 240
-
-Numbers = list[float | str]
+_NONE: Final = "no gradient"
 
 
 def gradients_of(judgement: Judgement) -> list[dict[str, Any]]:
@@ -52,23 +51,28 @@ def _gradient(
         "parameter": expected.spec.name,
         "rank": expected.rank,
         "step": expected.step,
-        "numel": value.numel(),
-        "expected": _numbers(value),
-        "observed": None if observed is None else _numbers(observed),
+        "expected": elements(value),
+        "observed": elements(observed),
         "why": "" if cause is None else cause.text,
         "wrong": cause is not None,
         "expected_mean": _mean(value),
-        "observed_mean": None if observed is None else _mean(observed),
+        "observed_mean": _mean(observed),
     }
 
 
-def _numbers(tensor: torch.Tensor) -> Numbers:
-    """Return the first elements in order; `inf` and `nan`, which JSON lacks, as words."""
+def elements(tensor: torch.Tensor | None) -> str:
+    """Write the first elements of a gradient, whole numbers without a fraction."""
+    if tensor is None:
+        return _NONE
     listed = tensor.to(torch.float64).reshape(-1)[:_MOST_ELEMENTS].tolist()
-    return [each if math.isfinite(each) else str(each) for each in listed]
+    words = [str(int(e)) if e.is_integer() else f"{e:.6g}" for e in listed]
+    more = tensor.numel() - len(listed)
+    return ", ".join(words) + (f", and {more:,} more" if more else "")
 
 
-def _mean(tensor: torch.Tensor) -> float | None:
-    """Return the mean magnitude, 0 of no elements; None of numbers that are not finite."""
+def _mean(tensor: torch.Tensor | None) -> float | str:
+    """Return the mean magnitude, 0 of no elements, or why there is none."""
+    if tensor is None:
+        return _NONE
     mean = tensor.to(torch.float64).abs().mean().item() if tensor.numel() else 0.0
-    return mean if math.isfinite(mean) else None
+    return mean if math.isfinite(mean) else "not finite"

@@ -7,13 +7,13 @@ from typing import Any
 
 from syncverify.replay_line import replay_line
 from syncverify.report.coverage import CoverageSummary
+from syncverify.report.evidence import witness_lines
 from syncverify.report.html.gradients import gradients_of
 from syncverify.report.html.graph import graph_values
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.program_words import program_words
 from syncverify.report.report import Report
 from syncverify.report.text import STATEMENTS, verdict, violation_text
-from syncverify.report.witness import witness_lines
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL

@@ -41,27 +41,12 @@ def rendered(model: Mapping[str, Any]) -> str:
 @functools.cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters["elements"] = _elements
     environment.filters["feature_class"] = _feature_class
     return environment.from_string(_read("page.html.jinja"))
 
 
 def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
-
-
-def _elements(values: list[float | str] | None, numel: int) -> str:
-    """Write the first elements of a gradient, whole numbers without a fraction."""
-    if values is None:
-        return "no gradient"
-    rest = f", and {numel - len(values):,} more" if numel > len(values) else ""
-    return ", ".join(map(_number, values)) + rest
-
-
-def _number(value: float | str) -> str:
-    if isinstance(value, str):
-        return value
-    return str(int(value)) if value.is_integer() else f"{value:.6g}"
 
 
 def _feature_class(feature: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
 from syncverify.playing.program.optimizer import GRADIENT_SCALE
 from syncverify.playing.sim import SimBackend
-from syncverify.report.witness import order_text
+from syncverify.report.evidence import order_text
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE

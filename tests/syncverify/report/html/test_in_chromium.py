@@ -124,11 +124,10 @@ def violation() -> dict[str, Any]:
         "parameter": "p",
         "rank": 0,
         "step": 0,
-        "numel": 1,
         "why": "",
         "wrong": False,
     }
-    values = {"expected": [2.0], "observed": [2.0]}
+    values = {"expected": "2", "observed": "2"}
     means = {"expected_mean": 2.0, "observed_mean": 2.0}
     hooks = [
         {"title": "post-accumulate hook h", "source": "a.py:1 in h"}

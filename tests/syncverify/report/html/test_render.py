@@ -1,13 +1,15 @@
 """The page as text: hostile words stay words."""
 
 import json
+import math
 from functools import cache
 from html.parser import HTMLParser
-from typing import Any
 
 import pytest
+import torch
 
 from syncverify.judge.violation import Violation
+from syncverify.report.html.gradients import elements
 from syncverify.report.html.page import page_model
 from syncverify.report.html.render import rendered
 from syncverify.report.report import Report
@@ -83,16 +85,23 @@ def test_page_asks_nothing_of_a_network() -> None:
     assert policy.startswith("default-src 'none'")
 
 
-def elements(values: Any, numel: int) -> str:
-    gradient = {"parameter": "p", "rank": 0, "step": 0, "numel": numel}
-    shown = {"expected": values, "observed": None, "wrong": True, "why": "it is gone"}
-    model = page_model(report("plain"), Capabilities(), [None])
-    model["violations"][0]["gradients"] = [{**gradient, **shown}]
-    return Page(rendered(model)).text
-
-
 def test_gradients_are_written_as_numbers() -> None:
-    text = elements([1.0, -0.5, "inf"], 2003)
-    assert "1, -0.5, inf, and 2,000 more" in text
-    assert "no gradient" in text
+    values = torch.zeros(2003)
+    values[:3] = torch.tensor([1.0, -0.5, math.inf])
+    text = elements(values)
+    assert text.startswith("1, -0.5, inf, 0, ")
+    assert text.endswith(", and 1,971 more")
+    assert elements(None) == "no gradient"
+
+
+def test_gradients_have_their_mean_and_what_is_wrong() -> None:
+    gradient = {"parameter": "p", "rank": 0, "step": 0, "wrong": True}
+    shown = {"expected": "4", "observed": "no gradient", "why": "it is gone"}
+    means = {"expected_mean": 4.0, "observed_mean": "no gradient"}
+    model = page_model(report("plain"), Capabilities(), [None])
+    graph = {"rank": 0, "step": 0, "micro_batch": 0, "ran": [], "cut": False}
+    section = {"gradients": [gradient | shown | means], "graph": graph}
+    model["violations"][0] |= section
+    text = " ".join(Page(rendered(model)).text.split())
     assert "it is gone" in text
+    assert "p expected 4 observed no gradient" in text
