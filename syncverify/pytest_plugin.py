@@ -305,6 +305,7 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     from syncverify.report.annotations import workflow_command
     from syncverify.report.guilty_line import guilty_line, path_in_checkout
     from syncverify.report.text import verdict
+    from syncverify.trace.source_lines import shown_path
 
     yield "syncverify.subject", report.subject
     yield "syncverify.backend", report.backend
@@ -313,13 +314,12 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     yield _VERDICT, verdict(report)
     for entry in report.violations:
         found, line = entry.violation, guilty_line(entry.violation, report.subject)
-        path = path_in_checkout(line.file) or line.path if line else ""
+        path = path_in_checkout(line.file) or shown_path(str(line.file)) if line else ""
         place = f"{path}:{line.number}: " if line else ""
         words = f"{found.property} ({found.cause}): {found.summary}"
         yield _VIOLATION, f"{place}{words}"
         if _is_on_github():
-            where = (line.file, line.number) if line else ()
-            yield _ANNOTATION, workflow_command(words, *where)
+            yield _ANNOTATION, workflow_command(words, *(line or ()))
         yield _REPLAY, replay_line(entry.token, **report.names)
 
 

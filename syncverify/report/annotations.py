@@ -38,8 +38,7 @@ class Annotation:
 def workflow_commands(annotations: Iterable[Annotation]) -> Iterator[str]:
     """Yield a workflow command of GitHub for each annotation."""
     for each in annotations:
-        where = (each.place.file, each.place.number) if each.place else ()
-        yield workflow_command(f"{each.title}: {each.text}", *where)
+        yield workflow_command(f"{each.title}: {each.text}", *(each.place or ()))
 
 
 # One for each of `REPORT_FORMATS` other than `text`, which adds nothing.

@@ -10,28 +10,19 @@ import operator
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from syncverify.judge.violation import Violation
 from syncverify.subjects.built_in import BUILT_INS
 from syncverify.subjects.subject_options import split_options
 
 
-@dataclass(frozen=True, slots=True)
-class FileLine:
-    """A line of a file."""
+class FileLine(NamedTuple):
+    """A line of a file with an absolute path."""
 
-    file: Path  # absolute
+    file: Path
     number: int
-
-    @property
-    def path(self) -> str:
-        """Path of the file, relative where it lies below the working directory."""
-        if self.file.is_relative_to(Path.cwd()):
-            return self.file.relative_to(Path.cwd()).as_posix()
-        return self.file.as_posix()
 
 
 def checkout() -> Path:

@@ -46,14 +46,11 @@ def _without(answer: Answer) -> str:
         holds = f"holds in {counted(answer.num_scenarios, 'scenario')}"
         if answer.point.kind == "reference":
             return f"{holds}; the memory can go back after its last use"
-        return f"{holds}; {_saved(answer.exposed_microseconds)}"
+        saved = answer.exposed_microseconds
+        if saved < _LEAST_MICROSECONDS:
+            return f"{holds}; no step ends sooner on this link"
+        return f"{holds}; a step ends up to {saved:.1f} us sooner"
     return _REASONS[answer.reason] if harm is None else _broken(harm)
-
-
-def _saved(microseconds: float) -> str:
-    if microseconds < _LEAST_MICROSECONDS:
-        return "no step ends sooner on this link"
-    return f"a step ends up to {microseconds:.1f} us sooner"
 
 
 def _broken(harm: HarmWithout) -> str:

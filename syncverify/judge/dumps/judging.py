@@ -97,7 +97,9 @@ def _run(judged: Mapping[int, list[CollectiveLaunch]], num_ranks: int) -> Run:
     return Run("flight recorder", tuple(ranks), carries_data=False)
 
 
-def _launches(dump: Dump, *, with_messages: bool) -> Iterator[CollectiveLaunch]:
+def _launches(
+    dump: Dump, *, with_messages: bool
+) -> Iterator[tuple[Entry, CollectiveLaunch]]:
     counts = Counter[tuple[object, ...]]()
     for entry in dump.entries:
         operation, ranks = _ends(entry, dump.groups[entry.group])
@@ -106,18 +108,21 @@ def _launches(dump: Dump, *, with_messages: bool) -> Iterator[CollectiveLaunch]:
             continue
         number = 0 if is_message else entry.sequence
         counts[entry.group, ranks, number] += 1
-        yield CollectiveLaunch(
-            moment=RecordedMoment("backward", 0, None, entry.record),
-            ranks=ranks,
-            sequence=number * _MOST_COALESCED + counts[entry.group, ranks, number],
-            operation=operation,
-            reduce_op="",
-            dtype=entry.dtype,
-            numel=entry.numel,
-            regions=(),
-            parameters=(),
-            source=entry.source,
-            communicator=entry.group,
+        yield (
+            entry,
+            CollectiveLaunch(
+                moment=RecordedMoment("backward", 0, None, entry.record),
+                ranks=ranks,
+                sequence=number * _MOST_COALESCED + counts[entry.group, ranks, number],
+                operation=operation,
+                reduce_op="",
+                dtype=entry.dtype,
+                numel=entry.numel,
+                regions=(),
+                parameters=(),
+                source=entry.source,
+                communicator=entry.group,
+            ),
         )
 
 
@@ -142,18 +147,14 @@ class _Meetings:
         self.members = {*dumps, *itertools.chain(*groups)}
         self._dumps = dumps
         is_whole = not any(dump.is_cut for dump in dumps.values())
-        self._launches = {
-            rank: [*_launches(dump, with_messages=is_whole)]
-            for rank, dump in dumps.items()
-        }
+        self._launches = {rank: list[CollectiveLaunch]() for rank in dumps}
         self._came: defaultdict[CollectiveKey, set[int]] = defaultdict(set)
         self._done: set[CollectiveKey] = set()
-        for rank, own in self._launches.items():
-            done = {entry.record for entry in dumps[rank].entries if entry.is_done}
-            for launch in own:
+        for rank, dump in dumps.items():
+            for entry, launch in _launches(dump, with_messages=is_whole):
+                self._launches[rank].append(launch)
                 self._came[launch.key].add(rank)
-                assert isinstance(launch.moment, RecordedMoment)
-                if launch.moment.record in done:
+                if entry.is_done:
                     self._done.add(launch.key)
 
     @property
@@ -213,13 +214,10 @@ class _Meetings:
         """Return by group the number from which on no recorder had dropped a collective."""
         starts: dict[tuple[str, tuple[int, ...]], float] = {}
         for rank, dump in self._dumps.items():
-            if not dump.is_cut:
-                continue
-            own: dict[tuple[str, tuple[int, ...]], float] = {}
-            for launch in self._launches[rank]:
-                own.setdefault(launch.key[:2], launch.sequence)
-            for place in dump.groups.items():  # one without an entry tells nothing
-                own.setdefault(place, math.inf)
-            for place, first in own.items():
-                starts[place] = max(starts.get(place, 0), first)
+            if dump.is_cut:
+                # A group without an entry tells nothing.
+                own = dict.fromkeys(dump.groups.items(), math.inf)
+                own |= {e.key[:2]: e.sequence for e in self._launches[rank][::-1]}
+                for place, first in own.items():
+                    starts[place] = max(starts.get(place, 0), first)
         return starts
