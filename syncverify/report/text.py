@@ -380,14 +380,10 @@ def _related(title: str, related: Sequence[RelatedViolation]) -> list[str]:
 
 
 def _numbers(evidence: Evidence) -> Iterator[str]:
-    match evidence:
-        case WrongGradient(expected=expected, observed=observed):
-            yield f"{'expected:':<11} {numbers_text(expected)}"
-            yield f"{'observed:':<11} {numbers_text(observed)}"
-        case FrozenGradient(observed=observed):
-            yield f"{'observed:':<11} {numbers_text(observed)}"
-        case _:
-            return
+    if isinstance(evidence, WrongGradient):
+        yield f"{'expected:':<11} {numbers_text(evidence.expected)}"
+    if isinstance(evidence, WrongGradient | FrozenGradient):
+        yield f"{'observed:':<11} {numbers_text(evidence.observed)}"
 
 
 def fitted(
