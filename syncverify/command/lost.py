@@ -11,8 +11,8 @@ from syncverify.judge.violation import Violation
 from syncverify.playing.program.modules import provide_layers
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import write_json
+from syncverify.report.documents import document_paths, write_documents
 from syncverify.report.report import Report
-from syncverify.report.sarif import write_sarif
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import decisions_of
 from syncverify.search.found_violation import FoundViolation
@@ -70,6 +70,6 @@ def record(
 def _write(report: Report, subject: Subject, options: Mapping[str, Any]) -> None:
     say_annotations(options["shown_as"], annotations_of(report))
     ReplayFiles(html=options["html_path"]).write(report, subject, None)
-    write_sarif(options["sarif_path"], report)
+    write_documents(document_paths(options), report)
     unknown = {"seed": options["seed"], "seconds": None}
     write_json(options["json_path"], report.to_json() | unknown)

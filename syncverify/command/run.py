@@ -29,9 +29,9 @@ from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import CommandConsole, check_folders, say
+from syncverify.report.documents import check_documents, document_paths, write_documents
 from syncverify.report.observed import in_one_line, table_lines
 from syncverify.report.report import Report
-from syncverify.report.sarif import write_sarif
 from syncverify.report.text import diagnosis
 from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.settings import DEFAULT_RANKS, SETTINGS, Settings
@@ -52,7 +52,7 @@ class RunOptions:
     has_ranks: bool
     files: ReplayFiles
     json_path: Path | None
-    sarif_path: Path | None
+    documents: Mapping[str, Path]
     tables: bool
     shown_as: str
     quiet: bool
@@ -72,6 +72,7 @@ class RunOptions:
             settings=Settings(**{**given, **changed}),
             has_ranks=has_ranks,
             files=ReplayFiles.of(options),
+            documents=document_paths(options),
             **{name: options[name] for name in own},
         )
 
@@ -103,8 +104,9 @@ def _execute(options: RunOptions, progress: SearchProgress, began: float) -> Non
     settings = options.settings
     subject = resolve(options.subject, settings.contract)
     check_schedules(settings.schedules, settings.backend)
-    check_folders(options.json_path, options.sarif_path)
+    check_folders(options.json_path)
     options.files.check()
+    check_documents(options.documents)
     with closing(open_backend(settings.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
@@ -188,7 +190,7 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
     say_annotations(options.shown_as, annotations_of(report))
     say(diagnosis(report))
     progress.report.write_whole(report)
-    write_sarif(options.sarif_path, report)
+    write_documents(options.documents, report)
 
 
 def _numbers(report: Report) -> Iterator[str]:

@@ -30,7 +30,7 @@ REPORT_FORMATS = {
     "text": "",
     "github": "also annotate each violation at its line of code.",
 }
-# Values of `--NAME FILE`: documents of a run, which the commands write.
+# Values of `--NAME FILE`: documents of a run. `report/documents.py` has a writer for each.
 REPORT_DOCUMENTS = {
     "sarif": "Write violations here as SARIF 2.1.0, which code hosts show beside the lines.",
 }
