@@ -59,8 +59,9 @@ def hint(cause: str, evidence: Evidence) -> str:
     """
     reduction = evidence.reduction if isinstance(evidence, WrongGradient) else "sum"
     words = hint_of(cause, reduction)
-    is_of_list = isinstance(evidence, Ended) and evidence.is_of_list
-    if is_of_list and is_exception(cause) and evidence.phase == "bind":
+    if not (is_exception(cause) and isinstance(evidence, Ended)):
+        return words
+    if evidence.is_of_list and evidence.phase == "bind":
         words += _GROUPS.format(argument=evidence.groups or "param_groups")
     return words
 

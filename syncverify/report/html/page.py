@@ -43,7 +43,15 @@ def page_model(
 
     `replays` has, for each violation of the report, the run that shows it, if there is one.
     """
-    searched = [["seed", str(report.seed)]] if not report.is_replay else []
+    searched: list[list[str]] = []
+    explored: dict[str, Any] | None = None
+    if not report.is_replay:  # which has one scenario
+        searched = [["seed", str(report.seed)]]
+        explored = {
+            "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
+            "contract": contract_table(report, capabilities),
+            "coverage": _pairs(report.summary),
+        }
     return {
         "subject": report.subject,
         "verdict": verdict(report),
@@ -56,20 +64,11 @@ def page_model(
             ["contract", report.contract or "all features"],
             ["violations", str(len(report.violations))],
         ],
-        "explored": None if report.is_replay else _explored(report, capabilities),
+        "explored": explored,
         "violations": [
             _violation(report, entry, replay)
             for entry, replay in zip(report.violations, replays, strict=True)
         ],
-    }
-
-
-def _explored(report: Report, capabilities: Capabilities) -> dict[str, Any]:
-    """Return what a search met; a replay, which has one scenario, has no such part."""
-    return {
-        "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
-        "contract": contract_table(report, capabilities),
-        "coverage": _pairs(report.summary),
     }
 
 

@@ -145,7 +145,13 @@ def parity_page(parity: Parity) -> str:
                 ["mistakes", str(len(mistakes) + len(violations))],
             ],
             "remarks": [*map(remark, parity.remarks)],
-            "layouts": _layouts(parity),
+            "layouts": {
+                "columns": [*map(_column, parity.plays)],
+                "rows": [
+                    {"name": name, "cells": [*map(_cell, cells)]}
+                    for name, cells in rows_of(parity.plays).items()
+                ],
+            },
             "violations": [*mistakes, *violations],
         }
     )
@@ -161,14 +167,6 @@ def _mistake(parity: Parity, found: FoundMistake) -> dict[str, Any]:
         "diagnosis": mistake_text(parity, found),
         "replay": line_of(parity, found),
         "is_values": True,
-    }
-
-
-def _layouts(parity: Parity) -> dict[str, Any]:
-    rows = rows_of(parity.plays)
-    return {
-        "columns": [*map(_column, parity.plays)],
-        "rows": [{"name": e, "cells": [*map(_cell, rows[e])]} for e in rows],
     }
 
 
