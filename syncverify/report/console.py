@@ -25,9 +25,6 @@ class CommandConsole(Console):
 
     Texts come from subjects and files. None is markup, and no control character of theirs
     reaches the terminal.
-
-    Args:
-        is_quiet: Whether nothing is shown.
     """
 
     def __init__(self, *, is_quiet: bool = False) -> None:

@@ -151,11 +151,14 @@ class Bound:
     ) -> Self:
         """Sum up the schedules that were played."""
         complete, num_classes = _complete(schedules)
-        num_undecided = sum(_with_extent(schedules, RANDOM).values())
-        num_branching = sum(complete.values())
         return cls(
-            *(scope, num_scenarios, num_played, num_undecided),
-            *(num_branching, num_classes, num_violations),
+            scope=scope,
+            num_scenarios=num_scenarios,
+            num_played=num_played,
+            num_undecided=sum(_with_extent(schedules, RANDOM).values()),
+            num_branching=sum(complete.values()),
+            num_classes=num_classes,
+            num_violations=num_violations,
         )
 
     @property

@@ -57,16 +57,13 @@ def hint(cause: str, evidence: Evidence) -> str:
 
     Where the constructor or bind() uses a list in a wrong way, the list is likely a group.
     """
-    if not is_exception(cause):
-        if isinstance(evidence, WrongGradient):
-            return hint_of(cause, evidence.reduction)
-        return hint_of(cause)
-    words = hint_of(cause)
-    if not (isinstance(evidence, Ended) and evidence.is_of_list):
+    reduction = evidence.reduction if isinstance(evidence, WrongGradient) else "sum"
+    words = hint_of(cause, reduction)
+    if not (is_exception(cause) and isinstance(evidence, Ended)):
         return words
-    if evidence.phase != "bind":
-        return words
-    return words + _GROUPS.format(argument=evidence.groups or "param_groups")
+    if evidence.is_of_list and evidence.phase == "bind":
+        words += _GROUPS.format(argument=evidence.groups or "param_groups")
+    return words
 
 
 def advice(entry: FoundViolation) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from syncverify.plain_text import counted, first_of
-from syncverify.report.fitting import MAX_LINES, fitted
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.features import optional_features
@@ -173,22 +172,6 @@ def _wrapped(text: str) -> Iterator[str]:
         subsequent_indent=" " * 4,
         break_on_hyphens=False,
     )
-
-
-def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
-    """Describe the wrong features on one screen: by diagnoses, and in a line where none fits."""
-    listed = with_rating(observed, "wrong")
-    room = MAX_LINES - len(listed) - 2  # an empty line and the verdict follow
-    full, brief = list[str](), list[str]()
-    for number, each in enumerate(listed, start=1):
-        title = f"WRONG {number} of {len(listed)}: {each.feature}, beyond the contract"
-        lines = [title, *each.diagnosis.splitlines(), ""]
-        if len(full) + len(lines) <= room:
-            full += lines
-        else:
-            place = f"syncverify explain report.json#wrong/{number}"
-            brief.append(f"{title}: {each.summary}: {place}")
-    return fitted([*full, brief], MAX_LINES - 2)
 
 
 def names_of_wrong(observed: Sequence[ObservedFeature]) -> str:

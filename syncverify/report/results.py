@@ -15,8 +15,7 @@ from syncverify.report.simulation import (
     simulation_page,
     simulation_text,
 )
-from syncverify.report.whole_step.json_values import parity_json
-from syncverify.report.whole_step.page import parity_page
+from syncverify.report.whole_step.page import parity_json, parity_page
 from syncverify.report.whole_step.text import parity_text
 
 

@@ -11,12 +11,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from syncverify.judge.violation import Violation
 from syncverify.report.annotations import brief_of
-from syncverify.report.console import json_text, write
 from syncverify.report.guilty_line import guilty_line, path_in_checkout
 from syncverify.report.report import Report
 from syncverify.report.text import STATEMENTS
@@ -25,12 +23,6 @@ from syncverify.search.found_violation import FoundViolation
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 # GitHub matches the results of two commits by this key of `partialFingerprints` alone.
 _GITHUB_KEY = "primaryLocationLineHash"
-
-
-def write_sarif(path: Path | None, report: Report) -> None:
-    """Write a report, if there is a path; raise UsageError where that fails."""
-    if path is not None:
-        write(path, json_text(sarif_log(report)))
 
 
 def sarif_log(report: Report) -> dict[str, Any]:

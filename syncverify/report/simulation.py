@@ -125,22 +125,15 @@ def verdict(simulation: Simulation) -> str:
     if simulation.refused:
         return f"NOT SIMULATED: {simulation.program} ({scope}): {simulation.refused}"
     assert simulation.coverage is not None
-    played = f"{counted(simulation.num_runs, 'run')}: {_schedules(simulation)}"
-    count = len(simulation.violations)
-    title = counted(count, "VIOLATION").upper() if count else "NO VIOLATION"
-    return f"{title}: {simulation.program} ({scope}, {played})"
-
-
-def _schedules(simulation: Simulation) -> str:
-    assert simulation.coverage is not None
     extent = simulation.coverage.extent
     is_swapped = any(each.is_swap for each in simulation.remarks)
     # In that order of the ranks the values are what they are, but they may not be meant.
-    return (
-        "see the remark"
-        if is_swapped and extent == SAME
-        else _TIMINGS.get(extent, extent)
-    )
+    see_remark = is_swapped and extent == SAME
+    timings = "see the remark" if see_remark else _TIMINGS.get(extent, extent)
+    played = f"{counted(simulation.num_runs, 'run')}: {timings}"
+    count = len(simulation.violations)
+    title = counted(count, "VIOLATION").upper() if count else "NO VIOLATION"
+    return f"{title}: {simulation.program} ({scope}, {played})"
 
 
 def simulation_json(simulation: Simulation) -> dict[str, Any]:

@@ -18,9 +18,8 @@ from syncverify.report.evidence import (
     titled_events,
     witness_lines,
 )
-from syncverify.report.fitting import fitted
 from syncverify.report.hints import advice, certainty, hint
-from syncverify.report.observed import names_of_wrong, wrong_in_full
+from syncverify.report.observed import ObservedFeature, names_of_wrong, with_rating
 from syncverify.report.report import Report
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, PLAIN, meaning
@@ -48,6 +47,7 @@ _UNSHARDED = {
 }
 SMALLEST: Final = "smallest scenario"
 SCENARIO: Final = "scenario"
+MAX_LINES: Final = 60  # of a violation: longer lists end in "... and N more"
 _MIN_SPAN: Final = 3  # parameters that share a line
 # Of each kind; more are a wall of text, and each is of one mistake.
 _NUM_RELATED: Final = 3
@@ -105,6 +105,22 @@ def diagnosis(report: Report) -> str:
         blocks.append("\n".join(wrong_in_full(report.beyond)).rstrip())
     end = [str(report.not_tried)] if report.not_tried else []
     return "\n\n".join([*blocks, "\n".join([*end, verdict(report)])])
+
+
+def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
+    """Describe the wrong features on one screen: by diagnoses, and in a line where none fits."""
+    listed = with_rating(observed, "wrong")
+    room = MAX_LINES - len(listed) - 2  # an empty line and the verdict follow
+    full, brief = list[str](), list[str]()
+    for number, each in enumerate(listed, start=1):
+        title = f"WRONG {number} of {len(listed)}: {each.feature}, beyond the contract"
+        lines = [title, *each.diagnosis.splitlines(), ""]
+        if len(full) + len(lines) <= room:
+            full += lines
+        else:
+            place = f"syncverify explain report.json#wrong/{number}"
+            brief.append(f"{title}: {each.summary}: {place}")
+    return fitted([*full, brief], MAX_LINES - 2)
 
 
 def numbered(word: str, found: Sequence[T]) -> Iterator[tuple[str, T]]:
@@ -363,11 +379,40 @@ def _related(title: str, related: Sequence[RelatedViolation]) -> list[str]:
 
 
 def _numbers(evidence: Evidence) -> Iterator[str]:
-    match evidence:
-        case WrongGradient(expected=expected, observed=observed):
-            yield f"{'expected:':<11} {numbers_text(expected)}"
-            yield f"{'observed:':<11} {numbers_text(observed)}"
-        case FrozenGradient(observed=observed):
-            yield f"{'observed:':<11} {numbers_text(observed)}"
-        case _:
-            return
+    if isinstance(evidence, WrongGradient):
+        yield f"{'expected:':<11} {numbers_text(evidence.expected)}"
+    if isinstance(evidence, WrongGradient | FrozenGradient):
+        yield f"{'observed:':<11} {numbers_text(evidence.observed)}"
+
+
+def fitted(
+    sections: Sequence[list[str] | str], num_lines: int = MAX_LINES
+) -> list[str]:
+    """Return lines and lists of lines, joined; the longest lists are cut until all of it fits.
+
+    Single lines are never cut, and each list keeps its first two lines, so that many lists may
+    still be longer than `num_lines`.
+    """
+    lists = [section for section in sections if isinstance(section, list)]
+    room = num_lines - (len(sections) - len(lists))
+    limit = _limit([len(each) for each in lists], room)
+    lines = list[str]()
+    for section in sections:
+        lines += [section] if isinstance(section, str) else _cut(section, limit)
+    return lines
+
+
+def _limit(lengths: list[int], room: int) -> int:
+    """Return the largest length of a list with which all lists fit."""
+    limit = max(lengths, default=0)
+    while limit > 3 and sum(min(length, limit) for length in lengths) > room:
+        limit -= 1
+    return limit
+
+
+def _cut(lines: list[str], limit: int) -> list[str]:
+    if len(lines) <= limit:
+        return lines
+    kept = lines[: limit - 1]
+    indent = " " * (len(lines[-1]) - len(lines[-1].lstrip()))
+    return [*kept, f"{indent}... and {len(lines) - len(kept)} more"]

@@ -197,10 +197,6 @@ def frames_in_dump(dump: str) -> list[CodeLine]:
         for stack in stacks
         if outermost_frames(stack) and stack[-1].filename not in _WAITS
     ]
-    stuck.sort(key=_is_of_subject)
+    # A thread that the subject started runs no line of the harness, and comes last.
+    stuck.sort(key=lambda stack: not any(is_harness_line(e.filename) for e in stack))
     return outermost_frames(stuck[0]) if stuck else []
-
-
-def _is_of_subject(stack: Iterable[traceback.FrameSummary]) -> bool:
-    """Tell whether a thread runs no line of the harness, as one that the subject started."""
-    return not any(is_harness_line(frame.filename) for frame in stack)

@@ -1,17 +1,28 @@
-"""Files of torch's flight recorder, as pickle or JSON, read into entries."""
+"""Files of torch's flight recorder, as pickle or JSON, read into entries.
+
+Note [Pickles of strangers]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A pickle is a program. One of a stranger could import and call anything, or ask for all memory.
+So its operations are looked at before it is loaded: only those that build plain data may occur,
+which are dicts, lists, tuples, texts and numbers.
+"""
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import pickle
+import pickletools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+
+from typing_extensions import override
 
 from syncverify.errors import UsageError
-from syncverify.judge.dumps.plain_pickle import NotPlainError, loads
 from syncverify.scenario.bounds import MAX_RANKS_OF_ANY_BACKEND
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
@@ -19,6 +30,20 @@ _MAX_BYTES: Final = 2**28  # a recorder of 100,000 entries with stacks writes 20
 _MAX_WORD: Final = 200  # characters of a name
 _MAX_DIMS: Final = 64
 _RANK: Final = re.compile(r"(\d+)(?:\.\w+)?$")
+
+# fmt: off
+_PLAIN: Final = frozenset({
+    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK",
+    "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS",
+    "EMPTY_LIST", "LIST", "APPEND", "APPENDS",
+    "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+    "NONE", "NEWTRUE", "NEWFALSE", "FLOAT", "BINFLOAT",
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4",
+    "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8",
+    "GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE",
+})
+# fmt: on
+_STORES: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +72,10 @@ class Dump:
     def is_cut(self) -> bool:
         """Tell whether the recorder had dropped its first entries."""
         return bool(self.entries) and self.entries[0].record > 0
+
+
+class NotPlainError(ValueError):
+    """A file holds more than plain data, or is malformed."""
 
 
 def read_dumps(paths: Sequence[Path]) -> dict[int, Dump]:
@@ -111,7 +140,7 @@ def _read(path: Path) -> Dump:
 
 def _values(data: bytes) -> Any:
     if not data.lstrip().startswith(b"{"):
-        return loads(data)
+        return _unpickled(data)
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -217,3 +246,36 @@ def _field(values: Any, name: str, kind: Any) -> Any:
     if not isinstance(value, kind) or (kind is int and not _is_number(value)):
         raise NotPlainError(f"it has no {name!r} where the recorder writes one")
     return value
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """A second lock: no name is ever looked up."""
+
+    @override
+    def find_class(self, module: str, name: str, /) -> NoReturn:
+        raise NotPlainError(f"it asks for {module}.{name}")
+
+
+def _unpickled(data: bytes) -> Any:
+    """Return the plain data of a pickle; see Note [Pickles of strangers].
+
+    Raises:
+        NotPlainError: It holds anything else, or is malformed.
+    """
+    try:
+        _check(data)
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except NotPlainError:
+        raise
+    except Exception as error:  # malformed data raises nearly every kind
+        raise NotPlainError(f"it is malformed: {error}") from error
+
+
+def _check(data: bytes) -> None:
+    """Refuse operations that do not build plain data, and places that take all memory."""
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        if opcode.name not in _PLAIN:
+            raise NotPlainError(f"it has the operation {opcode.name}")
+        # The loader allocates memory up to a place that lies beyond the operations so far.
+        if opcode.name in _STORES and not 0 <= int(str(argument)) <= number:
+            raise NotPlainError(f"it stores a value at place {argument}")

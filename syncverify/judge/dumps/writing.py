@@ -9,10 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from syncverify.trace.operations import POINT_TO_POINT
-from syncverify.trace.records import (
-    CollectiveLaunch,
-    TraceRecord,
-)
+from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Traces
 from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.timeline.ticks import Ticks, ticks_of
@@ -38,10 +35,19 @@ JsonObject = dict[str, Any]
 
 def dumps_of(traces: Traces) -> dict[int, JsonObject]:
     """Return the dump of each rank that plays, by its global rank."""
-    ticks = ticks_of(traces)
-    members = _members(traces)
+    ticks, members = ticks_of(traces), _members(traces)
     return {
-        rank: _dump(rank, trace, ticks, members)
+        rank: {
+            "version": VERSION,
+            "pg_config": {
+                name: {"name": name, "desc": "undefined", "ranks": str([*ranks])}
+                for name, ranks in members.items()
+                if rank in ranks
+            },
+            "pg_status": {},
+            "comm_lib_version": "",
+            "entries": [*_entries(rank, trace, ticks, members)],
+        }
         for rank, trace in enumerate(traces)
         if trace
     }
@@ -59,25 +65,6 @@ def _members(traces: Traces) -> dict[str, tuple[int, ...]]:
                 both = {*known, *launch.ranks}
                 found[launch.communicator] = tuple(sorted(both))
     return found
-
-
-def _dump(
-    rank: int,
-    trace: Sequence[TraceRecord],
-    ticks: Ticks,
-    members: dict[str, tuple[int, ...]],
-) -> JsonObject:
-    own = {name: ranks for name, ranks in members.items() if rank in ranks}
-    return {
-        "version": VERSION,
-        "pg_config": {
-            name: {"name": name, "desc": "undefined", "ranks": str([*ranks])}
-            for name, ranks in own.items()
-        },
-        "pg_status": {},
-        "comm_lib_version": "",
-        "entries": [*_entries(rank, trace, ticks, members)],
-    }
 
 
 def _entries(
@@ -145,5 +132,4 @@ def _frames(source: Origin) -> list[JsonObject]:
     """Return a line of the subject as one frame."""
     if isinstance(source, NoLine):
         return []
-    name, path, number = source.function, source.path, source.number
-    return [{"name": name, "filename": path, "line": number}]
+    return [{"name": source.function, "filename": source.path, "line": source.number}]

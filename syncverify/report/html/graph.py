@@ -11,9 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from syncverify.judge.properties.accumulation import (
-    accumulation_is_local_until_reduced,
-)
+from syncverify.judge.properties.collectives import accumulation_is_local_until_reduced
 from syncverify.playing.program.graphs import cpp
 from syncverify.playing.program.model import build_model
 from syncverify.report.html.moment import launches_of_events, short_name

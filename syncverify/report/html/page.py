@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
+import torch
+
+from syncverify.judge.decoding import explain
+from syncverify.judge.properties.after_wait import AfterWait
+from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.properties.values import after_wait
+from syncverify.judge.reference import ExpectedGradient
+from syncverify.judge.rounding import explain_rounded
 from syncverify.replay_line import replay_line
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.evidence import witness_lines
-from syncverify.report.html.gradients import gradients_of
 from syncverify.report.html.graph import graph_values
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.html.program_words import program_words
@@ -16,9 +25,13 @@ from syncverify.report.report import Report
 from syncverify.report.text import STATEMENTS, verdict, violation_text
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.feature_table import FEATURES, OPTIONAL
+from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import Replayed
+
+_MOST_ELEMENTS: Final = 32
+_MOST_GRADIENTS: Final = 240
+_NONE: Final = "no gradient"
 
 
 def page_model(
@@ -30,7 +43,15 @@ def page_model(
 
     `replays` has, for each violation of the report, the run that shows it, if there is one.
     """
-    searched = [["seed", str(report.seed)]] if not report.is_replay else []
+    searched: list[list[str]] = []
+    explored: dict[str, Any] | None = None
+    if not report.is_replay:  # which has one scenario
+        searched = [["seed", str(report.seed)]]
+        explored = {
+            "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
+            "contract": contract_table(report, capabilities),
+            "coverage": _pairs(report.summary),
+        }
     return {
         "subject": report.subject,
         "verdict": verdict(report),
@@ -43,20 +64,11 @@ def page_model(
             ["contract", report.contract or "all features"],
             ["violations", str(len(report.violations))],
         ],
-        "explored": None if report.is_replay else _explored(report, capabilities),
+        "explored": explored,
         "violations": [
             _violation(report, entry, replay)
             for entry, replay in zip(report.violations, replays, strict=True)
         ],
-    }
-
-
-def _explored(report: Report, capabilities: Capabilities) -> dict[str, Any]:
-    """Return what a search met; a replay, which has one scenario, has no such part."""
-    return {
-        "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
-        "contract": contract_table(report, capabilities),
-        "coverage": _pairs(report.summary),
     }
 
 
@@ -122,3 +134,59 @@ def _violation(
         "graph": None if replay is None else graph_values(entry, replay),
         "program": program_words(entry.scenario),
     }
+
+
+def gradients_of(judgement: Judgement) -> list[dict[str, Any]]:
+    """List expected and observed gradients, by step, parameter and rank."""
+    if not judgement.run.carries_data:
+        return []
+    explains = explain if judgement.scenario.module == PLAIN else explain_rounded
+    return [
+        _gradient(expected, observation.gradients[expected.spec.name], explains)
+        for expected, observation in itertools.islice(
+            _judged(judgement), _MOST_GRADIENTS
+        )
+    ]
+
+
+def _judged(judgement: Judgement) -> Iterator[AfterWait]:
+    pairs = itertools.chain(
+        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
+    )
+    return (pair for pair in pairs if not judgement.was_refused(pair[0].step))
+
+
+def _gradient(
+    expected: ExpectedGradient, observed: torch.Tensor | None, explains: Any
+) -> dict[str, Any]:
+    cause = explains(expected, observed)
+    value = expected.value()
+    return {
+        "parameter": expected.spec.name,
+        "rank": expected.rank,
+        "step": expected.step,
+        "expected": elements(value),
+        "observed": elements(observed),
+        "why": "" if cause is None else cause.text,
+        "wrong": cause is not None,
+        "expected_mean": _mean(value),
+        "observed_mean": _mean(observed),
+    }
+
+
+def elements(tensor: torch.Tensor | None) -> str:
+    """Write the first elements of a gradient, whole numbers without a fraction."""
+    if tensor is None:
+        return _NONE
+    listed = tensor.to(torch.float64).reshape(-1)[:_MOST_ELEMENTS].tolist()
+    words = [str(int(e)) if e.is_integer() else f"{e:.6g}" for e in listed]
+    more = tensor.numel() - len(listed)
+    return ", ".join(words) + (f", and {more:,} more" if more else "")
+
+
+def _mean(tensor: torch.Tensor | None) -> float | str:
+    """Return the mean magnitude, 0 of no elements, or why there is none."""
+    if tensor is None:
+        return _NONE
+    mean = tensor.to(torch.float64).abs().mean().item() if tensor.numel() else 0.0
+    return mean if math.isfinite(mean) else "not finite"

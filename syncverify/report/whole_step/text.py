@@ -65,7 +65,7 @@ def parity_text(parity: Parity) -> str:
 
 def mistake_text(parity: Parity, found: FoundMistake, title: str = "WRONG") -> str:
     """Return the lines of one mistake."""
-    return "\n".join(_lines(parity, found, title))
+    return "\n".join(_mistake_lines(parity, found, title))
 
 
 def _table(parity: Parity) -> list[str]:
@@ -207,7 +207,9 @@ def play_words(played: LayoutPlay) -> str:
         return f"{parts}: did not end"
     values = counted(played.num_values, "value")
     if played.is_right:
-        return f"{parts}: right, {values}, {_of_rounding(played.share_of_rounding)}"
+        share = played.share_of_rounding
+        off = f"off by at most {percent(share)} of what rounding explains"
+        return f"{parts}: right, {values}, {off if share else 'all equal'}"
     if played.findings and not played.num_wrong:
         return f"{parts}: WRONG, copies differ between ranks; {values} are right within rounding"
     if not played.num_wrong:
@@ -216,13 +218,6 @@ def play_words(played: LayoutPlay) -> str:
         f"{parts}: WRONG, {played.num_wrong} of {values} differ, "
         f"by up to {percent(played.worst_error)}"
     )
-
-
-def _of_rounding(share: float) -> str:
-    """Return how far right values are from those of one rank."""
-    if not share:
-        return "all equal"
-    return f"off by at most {percent(share)} of what rounding explains"
 
 
 def percent(share: float) -> str:
@@ -254,7 +249,7 @@ def verdict(parity: Parity) -> str:
     return f"{title}: {parity.name} ({scope}, seed {parity.seed})"
 
 
-def _lines(parity: Parity, found: FoundMistake, title: str) -> Iterator[str]:
+def _mistake_lines(parity: Parity, found: FoundMistake, title: str) -> Iterator[str]:
     finding = found.finding
     yield f"{title}: {headline(found)}"
     yield f"  change:   {change(found)}"
@@ -341,13 +336,9 @@ def headline(found: FoundMistake) -> str:
     if found.num_micro_batches > 1:
         layout = f"{layout}, {_micro_batches(found.num_micro_batches)}"
     place = f"{layout}, step {finding.step + 1}, {_wrong_ranks(found)}"
-    return f"{_what(finding)}: {said(finding)} ({place})"
-
-
-def _what(finding: WrongQuantity) -> str:
-    """Return the wrong values: their kind and their parameters."""
     names = some_names((each.name for each in finding.differences), _MAX_NAMES)
-    return _NAMED.get(finding.quantity, finding.quantity.value).format(names)
+    what = _NAMED.get(finding.quantity, finding.quantity.value).format(names)
+    return f"{what}: {said(finding)} ({place})"
 
 
 def _wrong_ranks(found: FoundMistake) -> str:

@@ -67,7 +67,7 @@ class _Tracks:
             timeline.events.items(), key=lambda e: (e[1].place.tick, -e[1].end)
         )
         for key, event in ordered:
-            self.slices[key] = self._slice(event)
+            self.slices[key] = self._slice_of(event)
 
     def arrows(self, timeline: Timeline) -> Iterator[Flow]:
         """Yield the two slices of each arrow."""
@@ -95,7 +95,7 @@ class _Tracks:
             yield _metadata("thread_name", rank, thread, name=name)
             yield _metadata("thread_sort_index", rank, thread, sort_index=thread)
 
-    def _slice(self, event: TimelineEvent) -> TraceEvent:
+    def _slice_of(self, event: TimelineEvent) -> TraceEvent:
         place = event.place
         track = self._track(event)
         thread = self._threads.setdefault(

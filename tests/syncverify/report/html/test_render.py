@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from syncverify.judge.violation import Violation
-from syncverify.report.html.gradients import elements
-from syncverify.report.html.page import page_model
+from syncverify.report.html.page import elements, page_model
 from syncverify.report.html.render import rendered
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from syncverify.report.fitting import MAX_LINES
 from syncverify.report.observed import ObservedFeature, in_one_line, table_lines
 from syncverify.report.report import Report
-from syncverify.report.text import diagnosis, verdict
+from syncverify.report.text import MAX_LINES, diagnosis, verdict
 from syncverify.search.observation import INTERRUPTED
 
 
