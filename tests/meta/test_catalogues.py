@@ -9,7 +9,7 @@ import pytest
 
 from studies.bank_rows import BANK
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Property
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from syncverify.subjects.bugbank.catalogue import entries
 from tests.pages.feature_catalogue import rows

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Event, Mistimed
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 

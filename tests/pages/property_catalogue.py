@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from studies.documents import Document, table
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Property
 from tests.quality.planted.witnesses import witnesses
 
 _LIMITS = re.compile(r"\b(?:Does not|Says nothing|Knows by name)")

@@ -29,10 +29,10 @@ from syncverify.judge.properties.circumstances import (
 )
 from syncverify.judge.properties.judgement import (
     Judgement,
+    Property,
     early_launches,
     launches_of_step,
 )
-from syncverify.judge.properties.property import Property
 from syncverify.judge.properties.sent import may_hold_gradients, senders, true_slots
 from syncverify.judge.properties.values import compare
 from syncverify.judge.reference import local_gradient

@@ -10,8 +10,7 @@ import torch
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PlayedAgain
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord

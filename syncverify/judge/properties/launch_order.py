@@ -9,8 +9,7 @@ from itertools import islice
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Disagreement, Event
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.traced import Traced, launches_of, shared_launches
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import POINT_TO_POINT

@@ -25,8 +25,7 @@ from syncverify.judge.properties.disagreements import (
     skipped_by,
     why,
 )
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Circumstance, Violation, finding

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PiledUp, ReadUnwritten
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.feature_row import variant

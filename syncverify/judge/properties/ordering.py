@@ -28,9 +28,8 @@ from syncverify.judge.properties.copied_buckets import (
     BUFFER_SHARED,
     refill_in_flight,
 )
-from syncverify.judge.properties.judgement import Judgement, early_launches
+from syncverify.judge.properties.judgement import Judgement, Property, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary, uses_of
-from syncverify.judge.properties.property import Property
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import (
     Early,

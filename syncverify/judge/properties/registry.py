@@ -10,8 +10,7 @@ from typing import Final
 
 from syncverify.judge import properties
 from syncverify.judge.cause import OF_SEVERAL, Mistake
-from syncverify.judge.properties.judgement import Judgement, merge
-from syncverify.judge.properties.property import DECLARED
+from syncverify.judge.properties.judgement import DECLARED, Judgement, merge
 from syncverify.judge.reference import reference
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation

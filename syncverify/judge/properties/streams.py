@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Event, NotOverlapped, StreamChanged
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import (

@@ -10,8 +10,7 @@ import torch
 from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Event, Left, Mistimed, ended
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.property import Property
+from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.reference import local_gradient
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Circumstance, Violation, finding

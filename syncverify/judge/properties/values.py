@@ -33,9 +33,8 @@ from syncverify.judge.properties.circumstances import (
     with_circumstances,
 )
 from syncverify.judge.properties.factors import Wrong, reductions_of, with_factors
-from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.properties.mechanisms import mechanism
-from syncverify.judge.properties.property import Property
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.violation import Signs, Violation, finding
 from syncverify.scenario.features import overflows
