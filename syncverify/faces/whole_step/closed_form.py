@@ -36,13 +36,12 @@ from syncverify.judge.whole_step.causes import (
     Unexplained,
     WrongQuantity,
 )
-from syncverify.judge.whole_step.clip_causes import coefficient_of
 from syncverify.judge.whole_step.differences import ComparedValue, OneRank
 from syncverify.judge.whole_step.factors import RELATIVE, rounded
 from syncverify.judge.whole_step.gradient_causes import grouped
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.mesh_play import MeshPlay, Squares
-from syncverify.judge.whole_step.norm_causes import known_norm_mistake
+from syncverify.judge.whole_step.norm_causes import coefficient_of, known_norm_mistake
 from syncverify.judge.whole_step.values import Quantity
 
 # As a multiple of the unit roundoff: norms of right steps differ by far less.

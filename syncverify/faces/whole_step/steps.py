@@ -15,8 +15,12 @@ from torch.utils._pytree import tree_map
 
 from syncverify.calling import call
 from syncverify.errors import UsageError
-from syncverify.faces.whole_step.data import AllOnes, NotFinite
-from syncverify.faces.whole_step.poison import Poison, constant_gradients
+from syncverify.faces.whole_step.data import (
+    AllOnes,
+    NotFinite,
+    Poison,
+    constant_gradients,
+)
 from syncverify.faces.whole_step.training import Training
 from syncverify.faces.whole_step.watching import StepWatch
 from syncverify.faces.whole_step.wired import (

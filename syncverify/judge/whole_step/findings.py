@@ -8,7 +8,6 @@ from itertools import groupby
 
 import torch
 
-from syncverify.judge.whole_step.added_biases import added_bias
 from syncverify.judge.whole_step.causes import (
     Decided,
     LacksSum,
@@ -22,14 +21,21 @@ from syncverify.judge.whole_step.causes import (
     Unexplained,
     WrongQuantity,
 )
-from syncverify.judge.whole_step.clip_causes import RankGradients, clip_causes
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import axes_with
-from syncverify.judge.whole_step.gradient_causes import gradient_causes, grouped
+from syncverify.judge.whole_step.gradient_causes import (
+    added_bias,
+    gradient_causes,
+    grouped,
+)
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
 from syncverify.judge.whole_step.mixtures import Explained
-from syncverify.judge.whole_step.norm_causes import norm_cause
+from syncverify.judge.whole_step.norm_causes import (
+    RankGradients,
+    clip_causes,
+    norm_cause,
+)
 from syncverify.judge.whole_step.own_values import by_own_values
 from syncverify.judge.whole_step.unread import unread
 from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter_of

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import torch
 
-from syncverify.judge.whole_step.clip_causes import coefficient_of
 from syncverify.judge.whole_step.differences import ComparedValue, size_of
 from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.norm_causes import coefficient_of
 from syncverify.judge.whole_step.values import Quantity, parameter_of
 
 
