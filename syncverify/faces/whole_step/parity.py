@@ -70,18 +70,23 @@ def parity(
 ) -> Parity:
     """Train a model on simulated meshes, and compare each step with that of one rank.
 
-    Functions name the values that they take; `Training` lists them.
+    Functions name the values that they take.
 
     Args:
-        build: Makes the model.
-        parallelize: Puts a `model` on a `mesh`.
-        batch: Makes the batch of one step, for all ranks.
-        loss: Takes `model` and `batch`, and returns the loss.
+        build: Makes the model: the same values on each rank.
+        parallelize: Takes `model` and `mesh`; returns the model, or None where it is changed in
+            place.
+        batch: Makes the batch of a step, for all ranks: tensors in lists, tuples, dicts.
+        loss: Takes `model` and `batch`; returns the loss, a scalar, or its terms by name, which are
+            added. None where `step` is all that there is.
         layouts: Axes and sizes of the meshes, such as `{"dp": 2, "tp": 2}` or `"dp=2,tp=2"`;
             4 or `"all:4"` takes all of `dp` and `tp` of 4 ranks at most.
-        step: Makes one whole step; None takes torch's own.
-        optimizer: Makes the optimizer of `parameters`, or of the `model`.
-        schedule: Makes the schedule of the learning rate of an `optimizer`; None for none.
+        step: Takes `model`, `batch` (the rank's part), `micro_batches` (a list of its parts),
+            `mesh`, `optimizer`, `scaler`, `step_index`; makes one whole step. Scalars that it
+            returns by name are compared. None takes torch's own step.
+        optimizer: Takes `parameters`, or `model`; returns an optimizer, or a list of them.
+        schedule: Takes `optimizer`; makes the schedule of its learning rate, which the plain
+            step advances after each step, and `step` gets by this name. None for none.
         clip: Largest norm; None clips nothing.
         scaler: Makes the scaler of the loss; None scales nothing.
         split: Axes over which the rows of the batch are split; None takes those whose names
@@ -95,9 +100,9 @@ def parity(
         seed: Seed of model and data.
         resume: Whether to save after half of the steps, to load on the same layout and on the
             next one, and to compare with a training without a pause.
-        save: With `resume`: writes `model`, `optimizer`, `scaler`, `schedule` to the folder
-            `path`; None takes torch's distributed checkpoint.
-        load: Reads them.
+        save: Takes `model`, `optimizer`, `scaler`, `schedule`, `mesh`, `path`; writes a
+            checkpoint to the folder `path`. None takes torch's distributed checkpoint.
+        load: Takes the same; reads the checkpoint into them.
         device: Device that torch names to the program.
 
     Returns:

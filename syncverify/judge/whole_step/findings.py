@@ -32,7 +32,6 @@ from syncverify.judge.whole_step.gradient_causes import (
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
 from syncverify.judge.whole_step.mixtures import Explained
 from syncverify.judge.whole_step.norm_causes import (
-    RankGradients,
     clip_causes,
     norm_cause,
 )
@@ -188,7 +187,7 @@ def _causes(
             bias = added_bias(wrong, play, start) if is_open else None
             return causes if bias is None else [(bias, [*wrong])]
         case Quantity.STEPPED:
-            return _stepped_causes(wrong, play, known)
+            return clip_causes(wrong, play, known)
     return grouped((each, _cause(each, play, known)) for each in wrong)
 
 
@@ -222,25 +221,6 @@ def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
         if ours is None or theirs is None or not torch.equal(ours, theirs):
             return False
     return True
-
-
-def _stepped_causes(
-    wrong: Sequence[ComparedValue], play: MeshPlay, known: Known
-) -> list[Explained]:
-    """Return the causes of wrong gradients that the optimizer reads."""
-    step = wrong[0].step
-    is_seen = play.clip_is_seen(step)
-    plain = play.reference.tensors(Quantity.GRADIENT, step)
-
-    def before(found: ComparedValue) -> RankGradients:
-        if is_seen:
-            return play.by_rank(Quantity.GRADIENT, step, found.name)
-        value = plain.get(found.name)
-        return {} if value is None else play.pieces(found, value)
-
-    gradients = {each.name: before(each) for each in wrong}
-    squares = play.squares(step)
-    return clip_causes(wrong, gradients, squares, play.clip, known, is_seen=is_seen)
 
 
 def _frozen_cause(found: ComparedValue, play: MeshPlay) -> OtherlyFrozen | None:

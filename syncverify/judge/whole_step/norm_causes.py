@@ -28,8 +28,9 @@ from syncverify.judge.whole_step.gradient_causes import (
     not_a_number,
     scaled_by,
 )
-from syncverify.judge.whole_step.mesh_play import Known, Squares
+from syncverify.judge.whole_step.mesh_play import Known, MeshPlay, Squares
 from syncverify.judge.whole_step.mixtures import Explained
+from syncverify.judge.whole_step.values import Quantity
 
 # Relative difference up to which two norms count as equal.
 _EQUAL = 1e-5
@@ -201,7 +202,7 @@ _ADDED_TO_NORM = 1e-6
 # Relative error of a norm that is computed from a coefficient, because of `_ADDED_TO_NORM`.
 _RELATIVE_OF_NORM = 1e-5
 # The gradients before clipping, by rank.
-RankGradients = Mapping[int, torch.Tensor | None]
+_RankGradients = Mapping[int, torch.Tensor | None]
 _Pair = tuple[ComparedValue, StepMistake]
 
 
@@ -211,28 +212,41 @@ def coefficient_of(norm: float, clip: float) -> float:
 
 
 def clip_causes(
-    found: Sequence[ComparedValue],
-    before: Mapping[str, RankGradients],
-    squares: Squares,
-    clip: float | None,
-    known: Known,
-    *,
-    is_seen: bool,
+    found: Sequence[ComparedValue], play: MeshPlay, known: Known
 ) -> list[Explained]:
-    """Return the mistakes behind wrong gradients that the optimizer reads.
+    """Return the mistakes behind wrong gradients that the optimizer reads; each occurs once."""
+    step, clip = found[0].step, play.clip
+    is_seen = play.clip_is_seen(step)
+    plain = play.reference.tensors(Quantity.GRADIENT, step)
 
-    Args:
-        found: The wrong gradients; each occurs once in the result.
-        before: Gradients before clipping, by name and rank.
-        squares: Squares of the gradients that the ranks have: after clipping that is not seen.
-        clip: Largest norm; None clips nothing.
-        known: Facts with which mistakes are looked for.
-        is_seen: Whether clipping was seen.
-    """
+    def before_clip(found: ComparedValue) -> _RankGradients:
+        if is_seen:
+            return play.by_rank(Quantity.GRADIENT, step, found.name)
+        value = plain.get(found.name)
+        return {} if value is None else play.pieces(found, value)
+
+    def with_norm(
+        cause: StepMistake, clipped: Sequence[ComparedValue], clip: float
+    ) -> StepMistake:
+        """Return a coefficient with the mistake in the norm that gives it."""
+        squares = play.squares(step)
+        if not isinstance(cause, OtherCoefficient):
+            return cause
+        coefficients = {
+            rank: cause.coefficients.get(rank, cause.expected) for rank in squares.ranks
+        }
+        if any(not 0 < each < 1 for each in coefficients.values()):
+            return cause
+        norms = {rank: clip / each for rank, each in coefficients.items()}
+        if not is_seen:  # the squares are those after clipping
+            squares = squares.multiplied(lambda rank, _: 1 / coefficients[rank])
+        slack = _RELATIVE_OF_NORM + max(each.relative_slack for each in clipped)
+        return replace(cause, norm=wrong_squares(norms, squares, slack))
+
     lacking, clipped = list[_Pair](), list[_Pair]()
     others = list[ComparedValue]()
     for each in found:
-        own = before.get(each.name, {})
+        own = before_clip(each)
         if _is_unread(each, own):
             lacking.append((each, NotUpdated(tuple(each.wrong_ranks))))
         elif clip is not None and (cause := _clip_cause(each, own)) is not None:
@@ -240,13 +254,14 @@ def clip_causes(
         else:
             others.append(each)
     explained = [
-        (_with_norm(cause, listed, squares, clip, is_seen=is_seen), listed)
+        (with_norm(cause, listed, clip), listed)
         for cause, listed in grouped(clipped)
+        if clip is not None
     ]
     return [*grouped(lacking), *gradient_causes(others, known), *explained]
 
 
-def _is_unread(found: ComparedValue, before: RankGradients) -> bool:
+def _is_unread(found: ComparedValue, before: _RankGradients) -> bool:
     """Tell whether the optimizer read no gradient on ranks that have one."""
     return all(
         found.got[rank] is None and before.get(rank) is not None
@@ -254,7 +269,7 @@ def _is_unread(found: ComparedValue, before: RankGradients) -> bool:
     )
 
 
-def _clip_cause(found: ComparedValue, before: RankGradients) -> StepMistake | None:
+def _clip_cause(found: ComparedValue, before: _RankGradients) -> StepMistake | None:
     """Return how a gradient is clipped wrongly; None if clipping multiplies it by no number."""
     slack = found.slack
     read = [each for each in found.wrong_ranks if found.got[each] is not None]
@@ -273,26 +288,3 @@ def _clip_cause(found: ComparedValue, before: RankGradients) -> StepMistake | No
     if expected != 1 and {*real.values()} == {1.0}:
         return NotClipped(expected)
     return OtherCoefficient(real, expected)
-
-
-def _with_norm(
-    cause: StepMistake,
-    clipped: Sequence[ComparedValue],
-    squares: Squares,
-    clip: float | None,
-    *,
-    is_seen: bool,
-) -> StepMistake:
-    """Return a coefficient with the mistake in the norm that gives it."""
-    if not isinstance(cause, OtherCoefficient) or clip is None:
-        return cause
-    coefficients = {
-        rank: cause.coefficients.get(rank, cause.expected) for rank in squares.ranks
-    }
-    if any(not 0 < each < 1 for each in coefficients.values()):
-        return cause
-    norms = {rank: clip / each for rank, each in coefficients.items()}
-    if not is_seen:
-        squares = squares.multiplied(lambda rank, _: 1 / coefficients[rank])
-    slack = _RELATIVE_OF_NORM + max(each.relative_slack for each in clipped)
-    return replace(cause, norm=wrong_squares(norms, squares, slack))
