@@ -75,10 +75,10 @@ def compare(
     values, reference = _compared(training, layout, ranks, reference)
     play = beside(training, layout, ranks, reference)
     apart = [each for each in values if training.loss is None and is_apart(each)]
-    values = _without(values, apart)
+    values = [each for each in values if each not in apart]
     ignored = [*unread(values, ranks), *left_steps(values)]
     ignored += read_elsewhere(values, play)
-    values = _without(values, ignored)
+    values = [each for each in values if each not in ignored]
     is_poisoned = isinstance(training.variation, NotFinite)
     if not is_poisoned:
         check_judged(values, reference)
@@ -104,12 +104,6 @@ def compare(
         added=_names(ranks, without=[one]),
         unclipped=None if is_poisoned else _unreached_clip(training, ranks, one),
     )
-
-
-def _without(
-    values: Sequence[ComparedValue], others: Sequence[ComparedValue]
-) -> list[ComparedValue]:
-    return [each for each in values if not any(each is other for other in others)]
 
 
 def _is_tried(training: Training, ranks: Sequence[RankValues]) -> bool:

@@ -6,7 +6,7 @@ Some change the batch, and others gradients: to no numbers, or to one number as 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -29,6 +29,9 @@ from syncverify.faces.whole_step.data_words import (
     UNEQUAL_TOKENS,
 )
 from syncverify.faces.whole_step.training import Training, Variation
+from syncverify.judge.whole_step.differences import OneRank
+from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.values import Quantity
 
 Weights = torch.Tensor
 
@@ -105,40 +108,30 @@ class AllOnes(Variation):
 
 
 def variations(
-    training: Training,
-    num_parts: int,
-    names: Iterable[str],
-    *,
-    scales: bool,
-    is_split: bool,
+    training: Training, layout: Layout, reference: OneRank
 ) -> list[Variation]:
-    """Return the variations that a training can be played with.
-
-    Args:
-        training: The training.
-        num_parts: Number of micro-batches of all ranks.
-        names: The parameters that have a gradient.
-        scales: Whether a scaler multiplies the loss.
-        is_split: Whether axes split the batch over ranks.
-    """
-    found = list[Variation]()
+    """Return the variations that a training on a layout can be played with."""
+    found, axes = list[Variation](), training.split_axes(layout)
     if training.weights is not None:
-        found += [
-            UnequalTokens(training.weights),
-            EmptyPart(training.weights, num_parts),
-        ]
+        rows = layout.size(axis for axis, dim in axes.items() if dim == 0)
+        num_parts = rows * training.num_micro_batches
+        found.append(UnequalTokens(training.weights))
+        found.append(EmptyPart(training.weights, num_parts))
+    gradients = reference.tensors(Quantity.STEPPED, 0).items()
+    names = [name for name, gradient in gradients if gradient is not None]
+    scales = bool(reference.tensors(Quantity.SCALE, 0))
     if scales and (name := _last_shard(training, names)):
         found += [NotFinite(name, value) for value in (math.inf, math.nan)]
+        is_split = layout.size(axes) > 1
         found += [NotFinite(name, math.inf, is_local=True)] if is_split else []
     return found
 
 
-def _last_shard(training: Training, names: Iterable[str]) -> str | None:
+def _last_shard(training: Training, names: Sequence[str]) -> str | None:
     """Return the last parameter that is a plain shard; the last of all if none is."""
-    listed = [*names]
     patterns = () if callable(training.own) else (*training.own,)
-    shards = [n for n in listed if any(fnmatchcase(n, each) for each in patterns)]
-    return next(reversed(shards or listed), None)
+    shards = [n for n in names if any(fnmatchcase(n, each) for each in patterns)]
+    return next(reversed(shards or names), None)
 
 
 def _weighted(batch: Any, key: str, change: Callable[[Weights], Weights]) -> Any:

@@ -38,7 +38,7 @@ from syncverify.judge.traced import launches_of
 from syncverify.judge.whole_step.causes import Scaled
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout, Own
-from syncverify.judge.whole_step.values import Quantity, RankValues
+from syncverify.judge.whole_step.values import RankValues
 
 # Axes and sizes of meshes, one or several, or a number of ranks.
 Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]
@@ -314,18 +314,8 @@ def _varied(
     yield setup, reference.values
     if layout not in reference.described.layouts:
         return
-    rows = [axis for axis, dim in setup.split_axes(layout).items() if dim == 0]
-    num_parts = layout.size(rows) * setup.num_micro_batches
-    gradients = reference.values.tensors(Quantity.STEPPED, 0).items()
-    names = [name for name, gradient in gradients if gradient is not None]
     described = reference.described
-    listed = variations(
-        setup,
-        num_parts,
-        names,
-        scales=bool(reference.values.tensors(Quantity.SCALE, 0)),
-        is_split=layout.size(setup.split_axes(layout)) > 1,
-    )
+    listed = variations(setup, layout, reference.values)
     for variation in (each for each in listed if described.has(each.word)):
         # One step shows the decision: in the second one there is no overflow.
         num_steps = 1 if isinstance(variation, NotFinite) else setup.num_steps

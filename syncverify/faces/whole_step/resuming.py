@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from syncverify.calling import call
 from syncverify.errors import UsageError
 from syncverify.faces.simulation.simulate import simulate
+from syncverify.faces.simulation.simulation import Simulation
 from syncverify.faces.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.faces.whole_step.playing import watched
 from syncverify.faces.whole_step.steps import trained
@@ -56,49 +57,42 @@ def resumed_plays(
         for index, layout in enumerate(layouts):
             path = str(Path(folder) / str(index))
             Path(path).mkdir()
-            program = functools.partial(train_and_save, training, layout, path)
+            save = functools.partial(train_and_save, training, layout, path)
             with watched():
-                simulation = simulate(program, layout.num_ranks, device=training.device)
+                simulation = simulate(save, layout.num_ranks, device=training.device)
             if not simulation.is_right:
                 number = training.num_micro_batches
                 yield LayoutPlay(layout, number, simulation, saved_on=layout)
             if simulation.refused or simulation.run is None or simulation.run.fault:
                 continue
-            generators, following = (
-                simulation.results,
-                layouts[(index + 1) % len(layouts)],
-            )
+            generators = simulation.results
+            following = layouts[(index + 1) % len(layouts)]
             for target in dict.fromkeys((layout, following)):
-                saved = (path, layout, generators)
-                yield _resumed(training, *saved, target, reference)
+                load = functools.partial(load_and_train, training, target, path)
+                with watched():
+                    simulation = simulate(
+                        load, target.num_ranks, device=training.device
+                    )
+                play = ResumedPlay(
+                    _num_before(training),
+                    layout,
+                    generators,
+                    target,
+                    [e for e in simulation.results if isinstance(e, LoadedValues)],
+                    reference,
+                    training.own,
+                )
+                yield _compared(training, simulation, play)
 
 
-def _resumed(
-    training: Training,
-    path: str,
-    saved_on: Layout,
-    generators: Sequence[torch.Tensor | None],
-    layout: Layout,
-    reference: OneRank,
+def _compared(
+    training: Training, simulation: Simulation, play: ResumedPlay
 ) -> LayoutPlay:
-    program = functools.partial(load_and_train, training, layout, path)
-    with watched():
-        simulation = simulate(program, layout.num_ranks, device=training.device)
-    number = training.num_micro_batches
-    played = LayoutPlay(layout, number, simulation, saved_on=saved_on)
-    ranks = [each for each in simulation.results if isinstance(each, LoadedValues)]
-    if len(ranks) < layout.num_ranks:
+    layout, number = play.layout, training.num_micro_batches
+    played = LayoutPlay(layout, number, simulation, saved_on=play.saved_on)
+    if len(play.ranks) < layout.num_ranks:
         return played
-    fill([each.values.kept for each in ranks])
-    play = ResumedPlay(
-        _num_before(training),
-        saved_on,
-        generators,
-        layout,
-        ranks,
-        reference,
-        training.own,
-    )
+    fill([each.values.kept for each in play.ranks])
     values = play.values()
     return replace(
         played,

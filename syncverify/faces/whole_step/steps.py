@@ -80,18 +80,20 @@ def trained(
     split_over = {name: axes_of(each) for name, each in wired.parameters.items()}
     poison = _poison(wired)
     steps, batches = list[StepValues](), list[Any]()
-    lowered = list[LoweredDtypes]()
+    lowered, overflows = LoweredDtypes(wired.optimizers), set[int]()
+    # The plain step is in float64, or has noise of lower dtypes.
+    is_noted = wired.layout is not None
     for index in indices:
         batch = _own_batch(wired, index)
         batches.append(copy_of(batch))
-        lowered.append(LoweredDtypes(wired.optimizers))
-        changed = (
+        block = (
             _overflowing(wired) if index in skips else _changed(poison, wired, index)
         )
-        # The plain step is in float64, or has noise of lower dtypes.
-        noting = nullcontext() if wired.layout is None else lowered[-1].noting()
-        with changed, noting:
+        with block, lowered.noting() if is_noted else nullcontext():
             steps.append(_step(wired, batch, index, noise))
+        if lowered.has_overflowed:
+            overflows.add(len(steps) - 1)
+            lowered.has_overflowed = False
     return RankValues(
         start,
         tuple(steps),
@@ -103,9 +105,9 @@ def trained(
         has_infinite_loss=poison is not None and poison.has_infinite_loss,
         kept=wired.kept,
         options=options,
-        lowered=frozenset().union(*(each.found for each in lowered)),
-        lowered_scalars=frozenset().union(*(each.scalars for each in lowered)),
-        overflows=frozenset(i for i, e in enumerate(lowered) if e.has_overflowed),
+        lowered=frozenset(lowered.found),
+        lowered_scalars=lowered.scalars,
+        overflows=frozenset(overflows),
     )
 
 

@@ -25,9 +25,9 @@ GRADIENTS: Final = (Quantity.GRADIENT, Quantity.STEPPED)
 _EXACT: Final = (Quantity.START, Quantity.SCALE, Quantity.SKIPPED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ComparedValue:
-    """One value of a mesh beside that of one rank; steps count from 0."""
+    """One value of a mesh beside that of one rank; steps count from 0. Each is equal to itself alone."""
 
     quantity: Quantity
     step: int

@@ -88,7 +88,7 @@ def _independent(
     wrong = [each for each in wrong if parameter_of(each.name) not in not_updated]
     unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
     ignored = unread(unexplained, play.ranks)
-    unexplained = [e for e in unexplained if not any(e is other for other in ignored)]
+    unexplained = [each for each in unexplained if each not in ignored]
     if not unexplained:
         return []
     start = play.own_start(step) if step else None

@@ -60,14 +60,14 @@ def gradient_causes(
     causes = list[Explained]()
     while left:
         cause, explained = max(
-            ((cause, _both(each, left)) for cause, each in tried),
+            ((cause, [e for e in each if e in left]) for cause, each in tried),
             key=lambda pair: len(pair[1]),
             default=(None, list[ComparedValue]()),
         )
         if cause is None or not explained:
             break
         causes.append((cause, explained))
-        left = [each for each in left if not _both([each], explained)]
+        left = [each for each in left if each not in explained]
     return [*causes, *grouped((each, copy_cause(each, known.layout)) for each in left)]
 
 
@@ -77,12 +77,6 @@ def grouped(pairs: Iterable[tuple[ComparedValue, StepMistake]]) -> list[Explaine
     for found, cause in pairs:
         by_cause.setdefault(cause, []).append(found)
     return [*by_cause.items()]
-
-
-def _both(
-    ones: Sequence[ComparedValue], others: Sequence[ComparedValue]
-) -> list[ComparedValue]:
-    return [each for each in ones if any(each is other for other in others)]
 
 
 def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:

@@ -79,7 +79,7 @@ class ResumedPlay:
         return [
             replace(each, step=each.step + self.first_step)
             for each in values
-            if not any(each is other for other in ignored)
+            if each not in ignored
         ]
 
     @property
