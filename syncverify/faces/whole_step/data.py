@@ -31,6 +31,7 @@ from syncverify.faces.whole_step.data_words import (
 from syncverify.faces.whole_step.training import Training, Variation
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout
+from syncverify.judge.whole_step.shards import local_part
 from syncverify.judge.whole_step.values import Quantity
 
 Weights = torch.Tensor
@@ -215,8 +216,7 @@ class Poison:
         parameter = self._parameter
         if parameter is None or parameter.grad is None or self._index is None:
             return
-        grad = parameter.grad
-        local = grad.to_local() if isinstance(grad, DTensor) else grad
+        local = local_part(parameter.grad)
         if self._is_last and local.numel():
             index = torch.unravel_index(torch.tensor(self._index), local.shape)
             local[index] = self._variation.value

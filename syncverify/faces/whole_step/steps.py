@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map
 
 from syncverify.calling import call
@@ -40,6 +39,7 @@ from syncverify.judge.whole_step.parts import (
     rank_part,
 )
 from syncverify.judge.whole_step.rounding import LoweredDtypes
+from syncverify.judge.whole_step.shards import local_part
 from syncverify.judge.whole_step.values import (
     NamedTensors,
     Quantity,
@@ -319,7 +319,7 @@ def _values(
     # Small gradients are not clipped, and the optimizer reads them unscaled.
     is_known = isinstance(wired.training.variation, AllOnes)
     squares = {
-        name: _local_squares(each)
+        name: float(local_part(each).detach().double().square().sum())
         for name, each in (read if is_known else gradients).items()
         if each is not None and names[parameters[name]] == name
     }
@@ -348,12 +348,6 @@ def _values(
         backwards=(*watch.backwards,),
         used={n: watch.used[p] for n, p in parameters.items() if p in watch.used},
     )
-
-
-def _local_squares(value: torch.Tensor) -> float:
-    """Return the sum of the squares of this rank's part of a tensor."""
-    part = value.to_local() if isinstance(value, DTensor) else value
-    return float(part.detach().double().square().sum())
 
 
 def _check_dense(gradients: Mapping[str, torch.Tensor | None]) -> None:

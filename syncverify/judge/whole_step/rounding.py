@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import (
     _get_current_dispatch_mode,
     _pop_mode,
@@ -20,6 +19,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_iter
 from typing_extensions import override
 
+from syncverify.judge.whole_step.shards import local_part
 from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.trace.dispatch_modes import HarnessMode, without_dispatch_modes
 
@@ -240,7 +240,7 @@ class LoweredDtypes(HarnessMode):
 def _overflows(value: torch.Tensor) -> bool:
     if value.dtype is not torch.float16:
         return False
-    part = value.to_local() if isinstance(value, DTensor) else value
+    part = local_part(value)
     with without_dispatch_modes():  # the program does not read it
         # Minus infinity comes from masks.
         return bool(((part == math.inf) | part.isnan()).any())
