@@ -8,11 +8,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from syncverify.faces.whole_step.data import NotFinite
-from syncverify.faces.whole_step.outcome import (
-    LayoutPlay,
-    UnreachedClip,
-    worst_errors,
-)
+from syncverify.faces.whole_step.outcome import LayoutPlay, UnreachedClip, worst_errors
 from syncverify.faces.whole_step.playing import (
     beside,
     gathered_late,
@@ -43,11 +39,7 @@ from syncverify.judge.whole_step.values import (
 
 
 def compare(
-    training: Training,
-    layout: Layout,
-    reference: OneRank,
-    *,
-    finds_races: bool = True,
+    training: Training, layout: Layout, reference: OneRank, *, finds_races: bool = True
 ) -> LayoutPlay:
     """Return a play of a training on a layout, whose values are compared with those of one rank.
 
@@ -125,10 +117,7 @@ def is_apart(value: ComparedValue) -> bool:
 
 
 def _compared(
-    training: Training,
-    layout: Layout,
-    ranks: Sequence[RankValues],
-    reference: OneRank,
+    training: Training, layout: Layout, ranks: Sequence[RankValues], reference: OneRank
 ) -> tuple[list[ComparedValue], OneRank]:
     """Return values, compared with the tolerances of float64 or of lower dtypes, and their reference.
 

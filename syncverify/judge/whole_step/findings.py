@@ -31,10 +31,7 @@ from syncverify.judge.whole_step.gradient_causes import (
 )
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
 from syncverify.judge.whole_step.mixtures import Explained
-from syncverify.judge.whole_step.norm_causes import (
-    clip_causes,
-    norm_cause,
-)
+from syncverify.judge.whole_step.norm_causes import clip_causes, norm_cause
 from syncverify.judge.whole_step.own_values import by_own_values
 from syncverify.judge.whole_step.unread import unread
 from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter_of

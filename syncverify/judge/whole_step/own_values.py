@@ -47,10 +47,7 @@ def by_own_values(
 
 
 def _gradients(
-    play: MeshPlay,
-    step: int,
-    wrong: list[ComparedValue],
-    factors: Mapping[str, float],
+    play: MeshPlay, step: int, wrong: list[ComparedValue], factors: Mapping[str, float]
 ) -> Iterator[ComparedValue]:
     """Compare with the gradients on one rank from the ranks' own parameters."""
     start = play.own_start(step) if step and play.has_loss else None
