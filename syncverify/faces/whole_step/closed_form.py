@@ -36,13 +36,12 @@ from syncverify.judge.whole_step.causes import (
     Unexplained,
     WrongQuantity,
 )
-from syncverify.judge.whole_step.clip_causes import coefficient_of
 from syncverify.judge.whole_step.differences import ComparedValue, OneRank
 from syncverify.judge.whole_step.factors import RELATIVE, rounded
 from syncverify.judge.whole_step.gradient_causes import grouped
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.mesh_play import MeshPlay, Squares
-from syncverify.judge.whole_step.norm_causes import known_norm_mistake
+from syncverify.judge.whole_step.norm_causes import coefficient_of, known_norm_mistake
 from syncverify.judge.whole_step.values import Quantity
 
 # As a multiple of the unit roundoff: norms of right steps differ by far less.
@@ -165,7 +164,7 @@ def closed_form(
     small = _constant_play(training, base.layout, _SMALL, reference, steps)
     if small is None or not (elements := small.elements()):
         return untried if clips else None
-    case = _Case(small, elements, training, reference)
+    case = _Case(small, elements)
     values = case.norm_values()
     wrong = [(each, case.norm_cause()) for each in values if each.wrong_ranks]
     clipped = list[ComparedValue]()
@@ -206,8 +205,6 @@ class _Case:
     small: ConstantPlay  # steps with small numbers, all alike
     # The numbers that the optimizer reads then, by parameter.
     elements: Mapping[str, float]
-    training: Training
-    reference: OneRank  # values of the training as it is
 
     def norm_values(self) -> list[ComparedValue]:
         """Return the norm as a multiple of the largest element; no value if it is not seen."""
@@ -262,7 +259,7 @@ class _Case:
 
     def coefficients(self) -> list[ComparedValue]:
         """Return the coefficients of clipping for large gradients; none where they are not known."""
-        clip = self.training.clip
+        clip = self.small.training.clip
         if clip is None or not math.isfinite(clip):
             return []
         large = AllOnes(_LARGE * clip, are_distinct=True)
@@ -290,7 +287,7 @@ class _Case:
 
     def clip_cause(self, found: ComparedValue) -> StepMistake:
         """Return the mistake that gives another coefficient."""
-        clip = self.training.clip
+        clip = self.small.training.clip
         got = {r: float(each) for r, each in found.got.items() if each is not None}
         expected = float(next(iter(found.expected.values())))
         assert clip is not None
@@ -307,7 +304,7 @@ class _Case:
 
     def _factors(self, numbers: AllOnes) -> Mapping[str, float]:
         """Return by how much larger the numbers of another play are, by parameter."""
-        names = dict.fromkeys(self.reference.values.first_names.values())
+        names = dict.fromkeys(self.small.play.reference.values.first_names.values())
         return {
             name: numbers.element(index) / _SMALL.element(index)
             for index, name in enumerate(names)
@@ -318,8 +315,8 @@ class _Case:
         return self.small.squares.multiplied(lambda _, name: factors.get(name, 1.0))
 
     def _play(self, numbers: AllOnes) -> ConstantPlay | None:
-        layout, reference = self.small.play.layout, self.reference
-        return _constant_play(self.training, layout, numbers, reference)
+        play = self.small.play
+        return _constant_play(self.small.training, play.layout, numbers, play.reference)
 
 
 def _scalar(number: float) -> torch.Tensor:

@@ -8,11 +8,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from syncverify.faces.whole_step.data import NotFinite
-from syncverify.faces.whole_step.outcome import (
-    LayoutPlay,
-    UnreachedClip,
-    worst_errors,
-)
+from syncverify.faces.whole_step.outcome import LayoutPlay, UnreachedClip, worst_errors
 from syncverify.faces.whole_step.playing import (
     beside,
     gathered_late,
@@ -43,11 +39,7 @@ from syncverify.judge.whole_step.values import (
 
 
 def compare(
-    training: Training,
-    layout: Layout,
-    reference: OneRank,
-    *,
-    finds_races: bool = True,
+    training: Training, layout: Layout, reference: OneRank, *, finds_races: bool = True
 ) -> LayoutPlay:
     """Return a play of a training on a layout, whose values are compared with those of one rank.
 
@@ -75,10 +67,10 @@ def compare(
     values, reference = _compared(training, layout, ranks, reference)
     play = beside(training, layout, ranks, reference)
     apart = [each for each in values if training.loss is None and is_apart(each)]
-    values = _without(values, apart)
+    values = [each for each in values if each not in apart]
     ignored = [*unread(values, ranks), *left_steps(values)]
     ignored += read_elsewhere(values, play)
-    values = _without(values, ignored)
+    values = [each for each in values if each not in ignored]
     is_poisoned = isinstance(training.variation, NotFinite)
     if not is_poisoned:
         check_judged(values, reference)
@@ -106,12 +98,6 @@ def compare(
     )
 
 
-def _without(
-    values: Sequence[ComparedValue], others: Sequence[ComparedValue]
-) -> list[ComparedValue]:
-    return [each for each in values if not any(each is other for other in others)]
-
-
 def _is_tried(training: Training, ranks: Sequence[RankValues]) -> bool:
     """Tell whether a gradient was no number, and the scaler had to find it."""
     match training.variation:
@@ -131,10 +117,7 @@ def is_apart(value: ComparedValue) -> bool:
 
 
 def _compared(
-    training: Training,
-    layout: Layout,
-    ranks: Sequence[RankValues],
-    reference: OneRank,
+    training: Training, layout: Layout, ranks: Sequence[RankValues], reference: OneRank
 ) -> tuple[list[ComparedValue], OneRank]:
     """Return values, compared with the tolerances of float64 or of lower dtypes, and their reference.
 

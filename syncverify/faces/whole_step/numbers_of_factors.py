@@ -48,10 +48,7 @@ class _Seen:
 
 
 def with_its_number(
-    training: Training,
-    played: LayoutPlay,
-    finding: WrongQuantity,
-    best: Smaller,
+    training: Training, played: LayoutPlay, finding: WrongQuantity, best: Smaller
 ) -> WrongQuantity:
     """Return a mistake with the numbers that its factor is in all trainings; see the note above.
 

@@ -38,7 +38,7 @@ from syncverify.judge.traced import launches_of
 from syncverify.judge.whole_step.causes import Scaled
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout, Own
-from syncverify.judge.whole_step.values import Quantity, RankValues
+from syncverify.judge.whole_step.values import RankValues
 
 # Axes and sizes of meshes, one or several, or a number of ranks.
 Layouts = int | str | Mapping[str, int] | Sequence[Mapping[str, int] | str]
@@ -70,18 +70,23 @@ def parity(
 ) -> Parity:
     """Train a model on simulated meshes, and compare each step with that of one rank.
 
-    Functions name the values that they take; `Training` lists them.
+    Functions name the values that they take.
 
     Args:
-        build: Makes the model.
-        parallelize: Puts a `model` on a `mesh`.
-        batch: Makes the batch of one step, for all ranks.
-        loss: Takes `model` and `batch`, and returns the loss.
+        build: Makes the model: the same values on each rank.
+        parallelize: Takes `model` and `mesh`; returns the model, or None where it is changed in
+            place.
+        batch: Makes the batch of a step, for all ranks: tensors in lists, tuples, dicts.
+        loss: Takes `model` and `batch`; returns the loss, a scalar, or its terms by name, which are
+            added. None where `step` is all that there is.
         layouts: Axes and sizes of the meshes, such as `{"dp": 2, "tp": 2}` or `"dp=2,tp=2"`;
             4 or `"all:4"` takes all of `dp` and `tp` of 4 ranks at most.
-        step: Makes one whole step; None takes torch's own.
-        optimizer: Makes the optimizer of `parameters`, or of the `model`.
-        schedule: Makes the schedule of the learning rate of an `optimizer`; None for none.
+        step: Takes `model`, `batch` (the rank's part), `micro_batches` (a list of its parts),
+            `mesh`, `optimizer`, `scaler`, `step_index`; makes one whole step. Scalars that it
+            returns by name are compared. None takes torch's own step.
+        optimizer: Takes `parameters`, or `model`; returns an optimizer, or a list of them.
+        schedule: Takes `optimizer`; makes the schedule of its learning rate, which the plain
+            step advances after each step, and `step` gets by this name. None for none.
         clip: Largest norm; None clips nothing.
         scaler: Makes the scaler of the loss; None scales nothing.
         split: Axes over which the rows of the batch are split; None takes those whose names
@@ -95,9 +100,9 @@ def parity(
         seed: Seed of model and data.
         resume: Whether to save after half of the steps, to load on the same layout and on the
             next one, and to compare with a training without a pause.
-        save: With `resume`: writes `model`, `optimizer`, `scaler`, `schedule` to the folder
-            `path`; None takes torch's distributed checkpoint.
-        load: Reads them.
+        save: Takes `model`, `optimizer`, `scaler`, `schedule`, `mesh`, `path`; writes a
+            checkpoint to the folder `path`. None takes torch's distributed checkpoint.
+        load: Takes the same; reads the checkpoint into them.
         device: Device that torch names to the program.
 
     Returns:
@@ -309,18 +314,8 @@ def _varied(
     yield setup, reference.values
     if layout not in reference.described.layouts:
         return
-    rows = [axis for axis, dim in setup.split_axes(layout).items() if dim == 0]
-    num_parts = layout.size(rows) * setup.num_micro_batches
-    gradients = reference.values.tensors(Quantity.STEPPED, 0).items()
-    names = [name for name, gradient in gradients if gradient is not None]
     described = reference.described
-    listed = variations(
-        setup,
-        num_parts,
-        names,
-        scales=bool(reference.values.tensors(Quantity.SCALE, 0)),
-        is_split=layout.size(setup.split_axes(layout)) > 1,
-    )
+    listed = variations(setup, layout, reference.values)
     for variation in (each for each in listed if described.has(each.word)):
         # One step shows the decision: in the second one there is no overflow.
         num_steps = 1 if isinstance(variation, NotFinite) else setup.num_steps

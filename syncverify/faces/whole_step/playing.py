@@ -74,9 +74,7 @@ def one_thread_of_torch() -> Iterator[None]:
 
 
 def check(
-    training: Training,
-    layouts: Sequence[Layout],
-    numbers: Sequence[int],
+    training: Training, layouts: Sequence[Layout], numbers: Sequence[int]
 ) -> None:
     """Check a training on one rank, and its model on all, before a step is played.
 
@@ -128,9 +126,7 @@ def ranks_of(simulation: Simulation, layout: Layout) -> list[RankValues] | None:
 
 
 def reference_of(
-    training: Training,
-    layout: Layout,
-    noises: Sequence[Noise] = NOISES,
+    training: Training, layout: Layout, noises: Sequence[Noise] = NOISES
 ) -> OneRank:
     """Return a play of a training on one rank: plainly where it has a loss, or else its own step.
 
@@ -180,9 +176,7 @@ def _reference(
 
 
 def _plain(
-    training: Training,
-    noise: Noise | None,
-    skips: frozenset[int] = frozenset(),
+    training: Training, noise: Noise | None, skips: frozenset[int] = frozenset()
 ) -> RankValues:
     return _alone(lambda: train(training, None, noise, skips), training.device)
 
@@ -311,10 +305,7 @@ def _is_equal(one: torch.Tensor | None, two: torch.Tensor | None) -> bool:
 
 
 def beside(
-    training: Training,
-    layout: Layout,
-    ranks: Sequence[RankValues],
-    reference: OneRank,
+    training: Training, layout: Layout, ranks: Sequence[RankValues], reference: OneRank
 ) -> MeshPlay:
     """Return values of a training on a mesh, beside those of one rank."""
     plain = replace(training, computed_in=reference.computed_in)

@@ -1,67 +1,38 @@
 """A training that is saved after half of its steps, and goes on from there on other layouts.
 
-It is compared with the training of one rank that nothing interrupts.
+It is compared with the training of one rank that nothing interrupts. torch's distributed checkpoint saves and
+loads it where the training names no own way.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
+from syncverify.calling import call
 from syncverify.errors import UsageError
 from syncverify.faces.simulation.simulate import simulate
-from syncverify.faces.whole_step.checkpoint import (
-    LoadedValues,
-    load_and_train,
-    num_before,
-    train_and_save,
-)
+from syncverify.faces.simulation.simulation import Simulation
 from syncverify.faces.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.faces.whole_step.playing import watched
-from syncverify.faces.whole_step.training import Training
-from syncverify.judge.whole_step.causes import NotContinued, StepMistake, WrongQuantity
-from syncverify.judge.whole_step.differences import (
-    ComparedValue,
-    OneRank,
-    compared,
-    left_to_others,
-)
-from syncverify.judge.whole_step.gradient_causes import grouped
+from syncverify.faces.whole_step.steps import trained
+from syncverify.faces.whole_step.training import Function, Training
+from syncverify.faces.whole_step.wired import Wired, optimizer_state, wired_on
+from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout
-from syncverify.judge.whole_step.loading_causes import loading_cause
-from syncverify.judge.whole_step.parts import pieces
+from syncverify.judge.whole_step.resumed import HeldValues, LoadedValues, ResumedPlay
 from syncverify.judge.whole_step.shards import fill
-from syncverify.judge.whole_step.unread import is_read_elsewhere, unread
-from syncverify.judge.whole_step.values import (
-    Quantity,
-    RankValues,
-    parameter_of,
-)
-
-# Each loaded quantity, and the quantity of the step before that it has to be.
-_LOADED: Final = {
-    Quantity.LOADED: Quantity.PARAMETER,
-    Quantity.LOADED_STATE: Quantity.STATE,
-    Quantity.LOADED_SCALE: Quantity.SCALE,
-}
-# Values of an optimizer that has the parameter.
-_HELD: Final = (Quantity.LOADED_STATE, Quantity.LOADED_RATE)
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A checkpoint."""
-
-    layout: Layout
-    path: str
-    # State of torch's generator by rank; None where the steps draw nothing.
-    generators: Sequence[torch.Tensor | None]
+from syncverify.judge.whole_step.values import Quantity
 
 
 def resumed_plays(
@@ -86,36 +57,42 @@ def resumed_plays(
         for index, layout in enumerate(layouts):
             path = str(Path(folder) / str(index))
             Path(path).mkdir()
-            program = functools.partial(train_and_save, training, layout, path)
+            save = functools.partial(train_and_save, training, layout, path)
             with watched():
-                simulation = simulate(program, layout.num_ranks, device=training.device)
+                simulation = simulate(save, layout.num_ranks, device=training.device)
             if not simulation.is_right:
                 number = training.num_micro_batches
                 yield LayoutPlay(layout, number, simulation, saved_on=layout)
             if simulation.refused or simulation.run is None or simulation.run.fault:
                 continue
-            saved = Saved(layout, path, simulation.results)
+            generators = simulation.results
             following = layouts[(index + 1) % len(layouts)]
             for target in dict.fromkeys((layout, following)):
-                yield _resumed(training, saved, target, reference)
+                load = functools.partial(load_and_train, training, target, path)
+                with watched():
+                    simulation = simulate(
+                        load, target.num_ranks, device=training.device
+                    )
+                play = ResumedPlay(
+                    _num_before(training),
+                    layout,
+                    generators,
+                    target,
+                    [e for e in simulation.results if isinstance(e, LoadedValues)],
+                    reference,
+                    training.own,
+                )
+                yield _compared(training, simulation, play)
 
 
-def _resumed(
-    training: Training,
-    saved: Saved,
-    layout: Layout,
-    reference: OneRank,
+def _compared(
+    training: Training, simulation: Simulation, play: ResumedPlay
 ) -> LayoutPlay:
-    program = functools.partial(load_and_train, training, layout, saved.path)
-    with watched():
-        simulation = simulate(program, layout.num_ranks, device=training.device)
-    number = training.num_micro_batches
-    played = LayoutPlay(layout, number, simulation, saved_on=saved.layout)
-    ranks = [each for each in simulation.results if isinstance(each, LoadedValues)]
-    if len(ranks) < layout.num_ranks:
+    layout, number = play.layout, training.num_micro_batches
+    played = LayoutPlay(layout, number, simulation, saved_on=play.saved_on)
+    if len(play.ranks) < layout.num_ranks:
         return played
-    fill([each.values.kept for each in ranks])
-    play = ResumedPlay(training, saved, layout, ranks, reference)
+    fill([each.values.kept for each in play.ranks])
     values = play.values()
     return replace(
         played,
@@ -125,134 +102,116 @@ def _resumed(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ResumedPlay:
-    """A training that goes on from a checkpoint, beside one rank."""
+def _num_before(training: Training) -> int:
+    """Return the number of steps before a training is saved."""
+    return max(1, training.num_steps // 2)
 
-    training: Training
-    saved: Saved
-    layout: Layout  # layout that read it
-    ranks: Sequence[LoadedValues]
-    reference: OneRank  # values of one rank, without a pause
 
-    @property
-    def first_step(self) -> int:
-        """Number of the first step after loading, from 0."""
-        return num_before(self.training)
+def train_and_save(
+    training: Training, layout: Layout, path: str
+) -> torch.Tensor | None:
+    """Make the first steps on this rank, and save them.
 
-    def values(self) -> list[ComparedValue]:
-        """Return the compared values after loading, except those that no parameter depends on."""
-        values = [*self._loaded(), *self._later()]
-        ignored = unread(values, self._values_of_ranks)
-        return [
-            replace(each, step=each.step + self.first_step)
-            for each in values
-            if not any(each is other for other in ignored)
-        ]
+    Returns:
+        The state of torch's generator; None if the steps draw nothing from it.
+    """
+    wired = wired_on(training, layout)
+    trained(wired, range(_num_before(training)))
+    # Each step starts from this seed.
+    unused = torch.Generator().manual_seed(training.seed).get_state()
+    state = torch.get_rng_state()
+    _call(training.save or save_distributed, wired, path)
+    return None if torch.equal(state, unused) else state
 
-    @property
-    def _values_of_ranks(self) -> list[RankValues]:
-        return [each.values for each in self.ranks]
 
-    def _loaded(self) -> Iterator[ComparedValue]:
-        """Yield the values of each rank after loading, beside those of one rank before it."""
-        before = self.first_step - 1
-        for quantity, source in _LOADED.items():
-            for name, value in self.reference.tensors(source, before).items():
-                for found in self._value(quantity, name, value):
-                    yield self.reference.bounded(found, source, before)
-        for name, rate in self.reference.values.steps[before].rates.items():
-            yield from self._value(Quantity.LOADED_RATE, name, rate)
-        yield from self._generators()
+def load_and_train(training: Training, layout: Layout, path: str) -> LoadedValues:
+    """Load a checkpoint on this rank, and make the steps after it."""
+    wired = wired_on(training, layout)
+    fresh = _held_values(wired, 0)
+    _call(training.load or load_distributed, wired, path)
+    wired = wired.read_again()
+    loaded = _held_values(wired, 1)
+    rest = range(_num_before(training), training.num_steps)
+    return LoadedValues(fresh, loaded, trained(wired, rest))
 
-    def _value(
-        self, quantity: Quantity, name: str, value: torch.Tensor | None
-    ) -> Iterator[ComparedValue]:
-        parameter = parameter_of(name)
-        held_by = {*range(len(self.ranks))}
-        if quantity in _HELD:
-            held_by = self._holding(parameter)
-        got = {
-            rank: each.loaded[quantity].get(name)
-            for rank, each in enumerate(self.ranks)
-            if quantity in each.loaded
-            if name in each.loaded[quantity]
-            or (parameter in each.values.start and rank in held_by)
-        }
-        if value is None or not got:
-            return
-        own, layout = self.training.own, self.layout
-        expected = pieces(name, value, got, layout=layout, own=own)
-        yield ComparedValue(quantity, 0, name, got, expected)
 
-    def _holding(self, parameter: str) -> set[int]:
-        """Return the ranks whose optimizers have a parameter, and update it."""
-        holding = {rank for rank, e in enumerate(self.ranks) if e.is_held(parameter)}
-        return holding - left_to_others(parameter, self._values_of_ranks, 0)
+def _held_values(wired: Wired, moment: int) -> HeldValues:
+    """Return the values that a training holds now, and that a checkpoint of it should hold.
 
-    def _generators(self) -> Iterator[ComparedValue]:
-        """Yield the generators, where the same ranks go on and their steps draw numbers."""
-        kept = dict(enumerate(self.saved.generators))
-        expected = {rank: each for rank, each in kept.items() if each is not None}
-        if self.layout != self.saved.layout or not expected:
-            return
-        quantity, name = Quantity.LOADED_GENERATOR, "generator"
-        got = {rank: self.ranks[rank].loaded[quantity][name] for rank in expected}
-        yield ComparedValue(quantity, 0, name, got, expected)
+    The moment is a number that differs between calls.
+    """
+    state = optimizer_state(wired.optimizers, wired.first_names)
+    held: HeldValues = {
+        Quantity.LOADED: wired.wholes(wired.parameters, Quantity.LOADED, moment),
+        Quantity.LOADED_STATE: wired.wholes(state, Quantity.LOADED_STATE, moment),
+        Quantity.LOADED_RATE: wired.rates,
+        Quantity.LOADED_GENERATOR: {"generator": torch.get_rng_state()},
+    }
+    if (scale := wired.scale) is not None:
+        held[Quantity.LOADED_SCALE] = {"scale": torch.tensor(scale)}
+    return held
 
-    def _later(self) -> Iterator[ComparedValue]:
-        """Yield the values of the steps after loading, beside one rank."""
-        first = self.first_step
-        plain, noisy = self.reference.values, self.reference.noisy
-        rest = OneRank(
-            _rest(plain, first), lambda: [_rest(each, first) for each in noisy()]
+
+def _call(function: Function, wired: Wired, path: str) -> None:
+    call(function, {**wired.user_values(), "path": path})
+
+
+def save_distributed(
+    model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
+) -> None:
+    """Write a checkpoint to a folder; optimizers may be one or several.
+
+    Raises:
+        UsageError: torch's checkpoint takes no such model.
+    """
+    saved = _state(model, optimizer, scaler, schedule)
+    dcp.save(saved, checkpoint_id=path)
+
+
+def load_distributed(
+    model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
+) -> None:
+    """Read a checkpoint that any mesh has written; arguments are those of saving."""
+    state = _state(model, optimizer, scaler, schedule)
+    own = {name: value for name, value in state.items() if name.startswith("generator")}
+    known = {*dcp.FileSystemReader(path).read_metadata().state_dict_metadata}
+    for name in own.keys() - known:  # the checkpoint is of fewer ranks
+        del state[name]
+    dcp.load(state, checkpoint_id=path)
+    set_state_dict(
+        model,
+        _listed(optimizer),
+        model_state_dict=state["model"],
+        optim_state_dict=state["optimizer"],
+    )
+    for each, name in ((scaler, "scaler"), (schedule, "schedule")):
+        if each is not None:
+            each.load_state_dict(state[name])
+    for name in own.keys() & known:
+        torch.set_rng_state(state[name])
+
+
+def _state(model: Any, optimizer: Any, scaler: Any, schedule: Any) -> dict[str, Any]:
+    """Return the content of a checkpoint: all ranks with a part of a tensor write it.
+
+    Raises:
+        UsageError: torch's checkpoint takes no such model.
+    """
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            "torch's distributed checkpoint takes one module; give `save` and `load`"
         )
-        ranks = self._values_of_ranks
-        for each in compared(ranks, rest, self.layout, self.training.own):
-            if each.quantity is not Quantity.START:
-                yield each
-
-    def findings(self, values: Sequence[ComparedValue]) -> Iterator[WrongQuantity]:
-        """Yield the mistakes: each kind of value is loaded by itself."""
-        wrong = [each for each in values if each.wrong_ranks]
-        loaded = [each for each in wrong if each.quantity in self.ranks[0].loaded]
-        for quantity in dict.fromkeys(each.quantity for each in loaded):
-            same = [each for each in loaded if each.quantity is quantity]
-            total = sum(each.quantity is quantity for each in values)
-            for cause, listed in grouped((each, self._cause(each)) for each in same):
-                step = self.first_step
-                yield WrongQuantity(quantity, step, cause, tuple(listed), total)
-        if wrong and not loaded:
-            first = next((e for e in wrong if not self._is_elsewhere(e)), wrong[0])
-            same = [
-                each
-                for each in values
-                if (each.step, each.quantity) == (first.step, first.quantity)
-            ]
-            cause = NotContinued(is_all_compared=self._is_all_compared)
-            differences = tuple(each for each in same if each.wrong_ranks)
-            yield WrongQuantity(
-                first.quantity, first.step, cause, differences, len(same)
-            )
-
-    def _is_elsewhere(self, found: ComparedValue) -> bool:
-        return is_read_elsewhere(found, self._values_of_ranks, self.first_step)
-
-    @property
-    def _is_all_compared(self) -> bool:
-        """Tell whether no optimizer has tensors of its own, such as a flat slice or copies."""
-        steps = (step for each in self.ranks for step in each.values.steps)
-        return not any(each.read_elsewhere or each.copied for each in steps)
-
-    def _cause(self, found: ComparedValue) -> StepMistake:
-        fresh: Mapping[int, torch.Tensor | None] = {
-            rank: self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
-            for rank in found.got
-        }
-        return loading_cause(found, fresh, self.saved.layout, self.layout)
+    parameters, states = get_state_dict(model, _listed(optimizer))
+    found: dict[str, Any] = {"model": parameters, "optimizer": states}
+    # Values of one name are those of one rank: each rank's generator has another name.
+    found[f"generator_{dist.get_rank()}"] = torch.get_rng_state()
+    for each, name in ((scaler, "scaler"), (schedule, "schedule")):
+        if each is not None:
+            found[name] = each.state_dict()
+    return found
 
 
-def _rest(values: RankValues, first: int) -> RankValues:
-    """Return the values of the later steps."""
-    start, steps = values.parameters_before(first), values.steps[first:]
-    return replace(values, start=start, steps=steps, batches=values.batches[first:])
+def _listed(optimizer: Any) -> list[torch.optim.Optimizer]:
+    if optimizer is None:
+        return []
+    return optimizer if isinstance(optimizer, list) else [optimizer]

@@ -10,13 +10,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map
 
 from syncverify.calling import call
 from syncverify.errors import UsageError
-from syncverify.faces.whole_step.data import AllOnes, NotFinite
-from syncverify.faces.whole_step.poison import Poison, constant_gradients
+from syncverify.faces.whole_step.data import (
+    AllOnes,
+    NotFinite,
+    Poison,
+    constant_gradients,
+)
 from syncverify.faces.whole_step.training import Training
 from syncverify.faces.whole_step.watching import StepWatch
 from syncverify.faces.whole_step.wired import (
@@ -36,6 +39,7 @@ from syncverify.judge.whole_step.parts import (
     rank_part,
 )
 from syncverify.judge.whole_step.rounding import LoweredDtypes
+from syncverify.judge.whole_step.shards import local_part
 from syncverify.judge.whole_step.values import (
     NamedTensors,
     Quantity,
@@ -76,18 +80,20 @@ def trained(
     split_over = {name: axes_of(each) for name, each in wired.parameters.items()}
     poison = _poison(wired)
     steps, batches = list[StepValues](), list[Any]()
-    lowered = list[LoweredDtypes]()
+    lowered, overflows = LoweredDtypes(wired.optimizers), set[int]()
+    # The plain step is in float64, or has noise of lower dtypes.
+    is_noted = wired.layout is not None
     for index in indices:
         batch = _own_batch(wired, index)
         batches.append(copy_of(batch))
-        lowered.append(LoweredDtypes(wired.optimizers))
-        changed = (
+        block = (
             _overflowing(wired) if index in skips else _changed(poison, wired, index)
         )
-        # The plain step is in float64, or has noise of lower dtypes.
-        noting = nullcontext() if wired.layout is None else lowered[-1].noting()
-        with changed, noting:
+        with block, lowered.noting() if is_noted else nullcontext():
             steps.append(_step(wired, batch, index, noise))
+        if lowered.has_overflowed:
+            overflows.add(len(steps) - 1)
+            lowered.has_overflowed = False
     return RankValues(
         start,
         tuple(steps),
@@ -99,9 +105,9 @@ def trained(
         has_infinite_loss=poison is not None and poison.has_infinite_loss,
         kept=wired.kept,
         options=options,
-        lowered=frozenset().union(*(each.found for each in lowered)),
-        lowered_scalars=frozenset().union(*(each.scalars for each in lowered)),
-        overflows=frozenset(i for i, e in enumerate(lowered) if e.has_overflowed),
+        lowered=frozenset(lowered.found),
+        lowered_scalars=lowered.scalars,
+        overflows=frozenset(overflows),
     )
 
 
@@ -313,7 +319,7 @@ def _values(
     # Small gradients are not clipped, and the optimizer reads them unscaled.
     is_known = isinstance(wired.training.variation, AllOnes)
     squares = {
-        name: _local_squares(each)
+        name: float(local_part(each).detach().double().square().sum())
         for name, each in (read if is_known else gradients).items()
         if each is not None and names[parameters[name]] == name
     }
@@ -342,12 +348,6 @@ def _values(
         backwards=(*watch.backwards,),
         used={n: watch.used[p] for n, p in parameters.items() if p in watch.used},
     )
-
-
-def _local_squares(value: torch.Tensor) -> float:
-    """Return the sum of the squares of this rank's part of a tensor."""
-    part = value.to_local() if isinstance(value, DTensor) else value
-    return float(part.detach().double().square().sum())
 
 
 def _check_dense(gradients: Mapping[str, torch.Tensor | None]) -> None:

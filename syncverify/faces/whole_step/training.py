@@ -65,40 +65,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """A training, as a user describes it. Functions name the values that they take.
-
-    Attributes:
-        build: Makes the model: the same values on each rank.
-        parallelize: Takes `model` and `mesh`; returns the model, or None where it is
-            changed in place.
-        batch: Makes the batch of a step, for all ranks: tensors in lists, tuples, dicts.
-        loss: Takes `model` and `batch`; returns the loss, a scalar, or its terms by name,
-            which are added. None where `step` is all that there is.
-        step: Takes `model`, `batch` (the rank's part), `micro_batches` (a list of its parts),
-            `mesh`, `optimizer`, `scaler`, `step_index`; makes one whole step. Scalars that it
-            returns by name are compared. None takes torch's own step.
-        optimizer: Takes `parameters`, or `model`; returns an optimizer, or a list of them.
-        schedule: Takes `optimizer`; makes the schedule of its learning rate, which the plain
-            step advances after each step, and `step` gets by this name. None for none.
-        clip: Largest norm; None clips nothing.
-        scaler: Makes the scaler of the loss; None scales nothing.
-        split: Axes over which the rows of the batch are split.
-        num_micro_batches: Number of parts of a rank's batch.
-        dtype: Floating-point dtype of model and batch.
-        computed_in: Dtype of the computation, whose inputs are rounded to `dtype`; None for `dtype`.
-        sizes: Arguments of `build` in the place of their defaults; `parallelize`, `batch` and
-            `step` may take them as well.
-        num_rows: Number of rows of the whole batch to train on; None for all.
-        weights: Key of the batch with the weight of each token; None if all count alike.
-        variation: Other data than `batch` gives; None for that.
-        resume: Whether the training is also saved after half of its steps, and loaded.
-        save: Takes `model`, `optimizer`, `scaler`, `schedule`, `mesh`, `path`; writes a
-            checkpoint to the folder `path`. None takes torch's distributed checkpoint.
-        load: Takes the same; reads the checkpoint into them.
-        beside: Where `step` makes the values to compare with; None with a loss.
-        draws_others: Whether steps draw from the second seed, `seed + 1`.
-        device: Device that torch names to the program.
-    """
+    """A training, as a user describes it by the arguments of `parity`."""
 
     build: Function
     parallelize: Function
@@ -114,17 +81,21 @@ class Training:
     num_steps: int = 2
     num_micro_batches: int = 1
     dtype: torch.dtype = torch.float64
+    # Dtype of the computation, whose inputs are rounded to `dtype`; None for `dtype`.
     computed_in: torch.dtype | None = None
     seed: int = 0
+    # Arguments of `build` in the place of their defaults; `parallelize`, `batch` and `step` may take
+    # them as well.
     sizes: Mapping[str, int] = field(default_factory=dict)
-    num_rows: int | None = None
+    num_rows: int | None = None  # of the whole batch to train on; None for all
     weights: str | None = None
-    variation: Variation | None = None
+    variation: Variation | None = None  # None for the batch as it is
     resume: bool = False
     save: Function | None = None
     load: Function | None = None
+    # Where `step` makes the values to compare with; None with a loss.
     beside: Beside | None = None
-    draws_others: bool = False
+    draws_others: bool = False  # whether steps draw from the second seed, `seed + 1`
     device: Device = "cuda"
 
     def __post_init__(self) -> None:

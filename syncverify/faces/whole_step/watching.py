@@ -25,6 +25,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from syncverify.judge.whole_step.shards import local_part
 from syncverify.trace.dispatch_modes import without_dispatch_modes
 from syncverify.trace.source_lines import Origin, SourceLine, lines_among
 from syncverify.trace.stacks import calling_line
@@ -278,13 +279,9 @@ def _is_copy(tensor: torch.Tensor, parameter: nn.Parameter) -> bool:
         return False
     if isinstance(tensor, DTensor) != isinstance(parameter, DTensor):
         return False
-    ours, theirs = _local(tensor).to(parameter.dtype), _local(parameter)
+    ours = local_part(tensor.detach()).to(parameter.dtype)
+    theirs = local_part(parameter.detach())
     return ours.shape == theirs.shape and bool(torch.equal(ours, theirs))
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    return part.detach()
 
 
 def options_of(optimizer: Any) -> dict[torch.Tensor, dict[str, object]]:

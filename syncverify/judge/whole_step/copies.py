@@ -29,7 +29,7 @@ from syncverify.judge.whole_step.causes import (
     Unexplained,
     WrongQuantity,
 )
-from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.differences import ComparedValue, is_close
 from syncverify.judge.whole_step.factors import axis_sets
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.values import Quantity, RankValues
@@ -80,10 +80,7 @@ def _is_near(off: _Off, rank: int, other: int, found: ComparedValue) -> bool:
     one, two = off[rank], off[other]
     if one is None or two is None:
         return one is two
-    if one.shape != two.shape:
-        return False
-    near = torch.allclose(one, two, rtol=0.0, atol=found.tolerance, equal_nan=True)
-    return near
+    return is_close(one, two, found.tolerance)
 
 
 def copies_apart(

@@ -20,14 +20,14 @@ TOLERANCE: Final = 1e-12
 # The tolerance of a small tensor is that of a tensor with this part of the largest one's size.
 _SMALL: Final = 1e-3
 # Values that matter on ranks alone whose optimizer has the parameter.
-_GRADIENTS: Final = (Quantity.GRADIENT, Quantity.STEPPED)
+GRADIENTS: Final = (Quantity.GRADIENT, Quantity.STEPPED)
 # Rounding changes none of these in a training that does not overflow.
 _EXACT: Final = (Quantity.START, Quantity.SCALE, Quantity.SKIPPED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ComparedValue:
-    """One value of a mesh beside that of one rank; steps count from 0."""
+    """One value of a mesh beside that of one rank; steps count from 0. Each is equal to itself alone."""
 
     quantity: Quantity
     step: int
@@ -108,7 +108,7 @@ class OneRank:
 
     def tensors(self, quantity: Quantity, step: int) -> NamedTensors:
         """Return the tensors of a quantity."""
-        return _of(self.values, quantity, step)
+        return self.values.tensors(quantity, step)
 
     def bounded(
         self, found: ComparedValue, quantity: Quantity, step: int
@@ -128,7 +128,7 @@ class OneRank:
         near = replace(found, tolerance=bound, is_exact=roundings is None)
         if roundings is None and not near.wrong_ranks:
             return near
-        plays = [_of(each, quantity, step).get(found.name) for each in self.noisy()]
+        plays = [each.tensors(quantity, step).get(found.name) for each in self.noisy()]
         if plays and all(each is None for each in plays):
             # A copy that noise hides shows nothing.
             return replace(near, tolerance=torch.inf, is_judged=roundings is None)
@@ -147,8 +147,7 @@ class OneRank:
         """Return the size of a value; of a parameter after a step, that of its change."""
         value, before = self.tensors(quantity, step)[name], None
         if quantity is Quantity.PARAMETER:
-            tensors = self.tensors(quantity, step - 1) if step else self.values.start
-            before = tensors.get(name)
+            before = self.values.parameters_before(step).get(name)
         if value is None or before is None:
             return size_of(value)
         return _distance(value, before)
@@ -166,58 +165,41 @@ def compared(
 
     With `decision_only`, gradients are no numbers, so that only the decision to skip can be compared.
     """
-    yield from _of_quantity(
-        Quantity.START, 0, ranks=ranks, reference=reference, layout=layout, own=own
-    )
+
+    def of(quantity: Quantity, step: int) -> Iterator[ComparedValue]:
+        listed = [each.tensors(quantity, step) for each in ranks]
+        for name, value in reference.tensors(quantity, step).items():
+            others = left_to_others(name, ranks, step) if quantity in GRADIENTS else ()
+            got = {
+                rank: each[name]
+                for rank, each in enumerate(listed)
+                if name in each and rank not in others
+            }
+            if value is not None and got:
+                expected = pieces(name, value, got, layout=layout, own=own)
+                found = ComparedValue(quantity, step, name, got, expected)
+                yield reference.bounded(found, quantity, step)
+
+    yield from of(Quantity.START, 0)
     for step in range(len(reference.values.steps)):
-        decides = decision_only or step in reference.skips
-        listed = _quantities(ranks, reference, step, decision_only=decides)
+        if decision_only or step in reference.skips:
+            listed = [Quantity.SKIPPED, Quantity.SCALE, Quantity.PARAMETER]
+        else:
+            listed = [*_meaning_the_same(ranks, reference, step)]
         for quantity in listed:
-            yield from _of_quantity(
-                quantity, step, ranks=ranks, reference=reference, layout=layout, own=own
-            )
+            yield from of(quantity, step)
 
 
-def _quantities(
-    ranks: Sequence[RankValues],
-    reference: OneRank,
-    step: int,
-    *,
-    decision_only: bool,
+def _meaning_the_same(
+    ranks: Sequence[RankValues], reference: OneRank, step: int
 ) -> Iterator[Quantity]:
     """Yield the quantities that mean the same on the mesh and on one rank."""
-    if decision_only:
-        yield from (Quantity.SKIPPED, Quantity.SCALE, Quantity.PARAMETER)
-        return
     clips = bool(reference.tensors(Quantity.NORM, step))
     is_seen = all(each.steps[step].tensors[Quantity.NORM] for each in ranks)
     for quantity in (each for each in Quantity if each is not Quantity.START):
         # Clipping by the user's code is not seen: only the optimizer's gradients are.
         if quantity is not Quantity.GRADIENT or is_seen or not clips:
             yield quantity
-
-
-def _of_quantity(
-    quantity: Quantity,
-    step: int,
-    ranks: Sequence[RankValues],
-    reference: OneRank,
-    layout: Layout,
-    own: Own,
-) -> Iterator[ComparedValue]:
-    listed = [_of(each, quantity, step) for each in ranks]
-    for name, value in reference.tensors(quantity, step).items():
-        others = left_to_others(name, ranks, step) if quantity in _GRADIENTS else ()
-        got = {
-            rank: each[name]
-            for rank, each in enumerate(listed)
-            if name in each and rank not in others
-        }
-        if value is None or not got:
-            continue
-        expected = pieces(name, value, got, layout=layout, own=own)
-        found = ComparedValue(quantity, step, name, got, expected)
-        yield reference.bounded(found, quantity, step)
 
 
 def left_to_others(name: str, ranks: Sequence[RankValues], step: int) -> set[int]:
@@ -241,18 +223,11 @@ def is_close(
     return torch.allclose(*both, rtol=0.0, atol=tolerance, equal_nan=True)
 
 
-def _of(values: RankValues, quantity: Quantity, step: int) -> NamedTensors:
-    if quantity is Quantity.START:
-        return values.start
-    return values.steps[step].tensors.get(quantity, {})
-
-
 def size_of(value: torch.Tensor | None) -> float:
     """Return the largest element that is a number."""
     if value is None or not value.numel():
         return 0.0
-    size = float(value.double().abs().nan_to_num(0.0, 0.0, 0.0).max())
-    return size
+    return float(value.double().abs().nan_to_num(0.0, 0.0, 0.0).max())
 
 
 def _largest_difference(one: torch.Tensor, two: torch.Tensor) -> float:
@@ -260,8 +235,7 @@ def _largest_difference(one: torch.Tensor, two: torch.Tensor) -> float:
     ours, theirs = one.double(), two.double()
     is_same = (ours == theirs) | (ours.isnan() & theirs.isnan())
     off = (ours - theirs).abs().masked_fill(is_same, 0.0)
-    largest = float(off.nan_to_num(torch.inf, torch.inf).max())
-    return largest
+    return float(off.nan_to_num(torch.inf, torch.inf).max())
 
 
 def _distance(one: torch.Tensor, two: torch.Tensor) -> float:

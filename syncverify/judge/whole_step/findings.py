@@ -8,7 +8,6 @@ from itertools import groupby
 
 import torch
 
-from syncverify.judge.whole_step.added_biases import added_bias
 from syncverify.judge.whole_step.causes import (
     Decided,
     LacksSum,
@@ -22,14 +21,17 @@ from syncverify.judge.whole_step.causes import (
     Unexplained,
     WrongQuantity,
 )
-from syncverify.judge.whole_step.clip_causes import RankGradients, clip_causes
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import axes_with
-from syncverify.judge.whole_step.gradient_causes import gradient_causes, grouped
+from syncverify.judge.whole_step.gradient_causes import (
+    added_bias,
+    gradient_causes,
+    grouped,
+)
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
 from syncverify.judge.whole_step.mixtures import Explained
-from syncverify.judge.whole_step.norm_causes import norm_cause
+from syncverify.judge.whole_step.norm_causes import clip_causes, norm_cause
 from syncverify.judge.whole_step.own_values import by_own_values
 from syncverify.judge.whole_step.unread import unread
 from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter_of
@@ -83,7 +85,7 @@ def _independent(
     wrong = [each for each in wrong if parameter_of(each.name) not in not_updated]
     unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
     ignored = unread(unexplained, play.ranks)
-    unexplained = [e for e in unexplained if not any(e is other for other in ignored)]
+    unexplained = [each for each in unexplained if each not in ignored]
     if not unexplained:
         return []
     start = play.own_start(step) if step else None
@@ -182,7 +184,7 @@ def _causes(
             bias = added_bias(wrong, play, start) if is_open else None
             return causes if bias is None else [(bias, [*wrong])]
         case Quantity.STEPPED:
-            return _stepped_causes(wrong, play, known)
+            return clip_causes(wrong, play, known)
     return grouped((each, _cause(each, play, known)) for each in wrong)
 
 
@@ -216,25 +218,6 @@ def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
         if ours is None or theirs is None or not torch.equal(ours, theirs):
             return False
     return True
-
-
-def _stepped_causes(
-    wrong: Sequence[ComparedValue], play: MeshPlay, known: Known
-) -> list[Explained]:
-    """Return the causes of wrong gradients that the optimizer reads."""
-    step = wrong[0].step
-    is_seen = play.clip_is_seen(step)
-    plain = play.reference.tensors(Quantity.GRADIENT, step)
-
-    def before(found: ComparedValue) -> RankGradients:
-        if is_seen:
-            return play.by_rank(Quantity.GRADIENT, step, found.name)
-        value = plain.get(found.name)
-        return {} if value is None else play.pieces(found, value)
-
-    gradients = {each.name: before(each) for each in wrong}
-    squares = play.squares(step)
-    return clip_causes(wrong, gradients, squares, play.clip, known, is_seen=is_seen)
 
 
 def _frozen_cause(found: ComparedValue, play: MeshPlay) -> OtherlyFrozen | None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import torch
 
+from syncverify.errors import UsageError
 from syncverify.judge.whole_step.causes import (
+    AddedBias,
     Clamped,
     LacksSum,
     Missing,
@@ -30,7 +35,7 @@ from syncverify.judge.whole_step.factors import (
     is_number,
     rounded,
 )
-from syncverify.judge.whole_step.mesh_play import Known
+from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
 from syncverify.judge.whole_step.mixtures import (
     Explained,
     mixtures,
@@ -38,6 +43,7 @@ from syncverify.judge.whole_step.mixtures import (
     usable,
     wrong_group,
 )
+from syncverify.judge.whole_step.values import NamedTensors
 
 
 def gradient_causes(
@@ -54,14 +60,14 @@ def gradient_causes(
     causes = list[Explained]()
     while left:
         cause, explained = max(
-            ((cause, _both(each, left)) for cause, each in tried),
+            ((cause, [e for e in each if e in left]) for cause, each in tried),
             key=lambda pair: len(pair[1]),
             default=(None, list[ComparedValue]()),
         )
         if cause is None or not explained:
             break
         causes.append((cause, explained))
-        left = [each for each in left if not _both([each], explained)]
+        left = [each for each in left if each not in explained]
     return [*causes, *grouped((each, copy_cause(each, known.layout)) for each in left)]
 
 
@@ -71,12 +77,6 @@ def grouped(pairs: Iterable[tuple[ComparedValue, StepMistake]]) -> list[Explaine
     for found, cause in pairs:
         by_cause.setdefault(cause, []).append(found)
     return [*by_cause.items()]
-
-
-def _both(
-    ones: Sequence[ComparedValue], others: Sequence[ComparedValue]
-) -> list[ComparedValue]:
-    return [each for each in ones if any(each is other for other in others)]
 
 
 def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
@@ -225,3 +225,71 @@ _FINDERS: Final = (
     _clamped,
     wrong_group,
 )
+
+
+# Each guess costs a forward and a backward of one rank.
+_MAX_PLAYS: Final = 32
+
+
+def added_bias(
+    wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors
+) -> AddedBias | None:
+    """Return the biases that are added once a rank, where this gives all wrong gradients.
+
+    A layer that splits its inputs over ranks adds up their outputs. A bias that is no shard belongs to
+    the sum: if each rank adds it before, it counts once a rank. Then no gradient is a sum of right
+    parts. So one rank plays the step with a larger bias, and has the wrong gradients if this is why.
+    The parameters are those before the step.
+    """
+    if not play.has_loss:
+        return None
+    for cause in itertools.islice(_biases(play, wrong[0].step, start), _MAX_PLAYS):
+        size = play.layout.size(cause.axes)
+        larger = {
+            name: value * size
+            for name, value in start.items()
+            if name in cause.names and value is not None
+        }
+        if _gives(wrong, play, {**start, **larger}):
+            return cause
+    return None
+
+
+def _biases(play: MeshPlay, step: int, start: NamedTensors) -> Iterator[AddedBias]:
+    """Yield biases whose names differ in numbers alone, pairs of such groups, then each bias."""
+    split_over = play.squares(step).split_over
+    for axis in play.layout.names:
+        names = [
+            name
+            for name, value in start.items()
+            if value is not None and value.dim() == 1 and bool(value.any())
+            if play.layout.size([axis]) > 1 and axis not in split_over.get(name, ())
+        ]
+        # Weights of norms have one dimension too.
+        names.sort(key=lambda name: "bias" not in name)
+        alike = dict[str, tuple[str, ...]]()
+        for name in names:
+            key = re.sub(r"\d+", "", name)
+            alike[key] = (*alike.get(key, ()), name)
+        groups = [*alike.values()]
+        pairs = (a + b for a, b in itertools.combinations(groups, 2))
+        for listed in dict.fromkeys([*groups, *pairs, *((name,) for name in names)]):
+            yield AddedBias(listed, frozenset({axis}))
+
+
+def _gives(wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors) -> bool:
+    """Tell whether one rank has the wrong gradients if it starts with some parameters."""
+    step = wrong[0].step
+    batch = play.reference.values.batches[step]
+    try:
+        found = play.gradients_of([batch], step, start)
+    except UsageError:
+        return False
+    (gradients,) = found.parts
+    for each in wrong:
+        if each.name not in gradients:
+            return False
+        expected = play.pieces(each, gradients[each.name])
+        if replace(each, expected=expected).wrong_ranks:
+            return False
+    return True

@@ -195,7 +195,7 @@ class MeshPlay:
     ) -> Mapping[int, torch.Tensor | None]:
         """Return a value as each rank has it."""
         return {
-            rank: each.steps[step].tensors.get(quantity, {}).get(name)
+            rank: each.tensors(quantity, step).get(name)
             for rank, each in enumerate(self.ranks)
         }
 

@@ -1,23 +1,36 @@
-"""The mistake that makes a wrong norm, found from the squares of each rank's own parts."""
+"""The mistakes that make a wrong norm or clip by one, found from squares of each rank's own parts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
 
 from syncverify.judge.whole_step.causes import (
     NormMistake,
     NormOf,
     NormOfOneRank,
     NormWithout,
+    NotClipped,
+    NotUpdated,
+    OtherCoefficient,
     Scaled,
     StepMistake,
 )
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import ComparedValue
-from syncverify.judge.whole_step.factors import RELATIVE, simplest
-from syncverify.judge.whole_step.gradient_causes import not_a_number, scaled_by
-from syncverify.judge.whole_step.mesh_play import Known, Squares
+from syncverify.judge.whole_step.factors import RELATIVE, multiple_of, simplest
+from syncverify.judge.whole_step.gradient_causes import (
+    gradient_causes,
+    grouped,
+    not_a_number,
+    scaled_by,
+)
+from syncverify.judge.whole_step.mesh_play import Known, MeshPlay, Squares
+from syncverify.judge.whole_step.mixtures import Explained
+from syncverify.judge.whole_step.values import Quantity
 
 # Relative difference up to which two norms count as equal.
 _EQUAL = 1e-5
@@ -182,3 +195,96 @@ def _of_group(
         yield NormOf(names, axes, is_missing=False), [whole for _ in ranks]
     elif not any(is_split):
         yield NormOf(names, axes, is_missing=True), parts
+
+
+# Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
+_ADDED_TO_NORM = 1e-6
+# Relative error of a norm that is computed from a coefficient, because of `_ADDED_TO_NORM`.
+_RELATIVE_OF_NORM = 1e-5
+# The gradients before clipping, by rank.
+_RankGradients = Mapping[int, torch.Tensor | None]
+_Pair = tuple[ComparedValue, StepMistake]
+
+
+def coefficient_of(norm: float, clip: float) -> float:
+    """Return the number by which torch's clipping multiplies gradients."""
+    return min(1.0, clip / (norm + _ADDED_TO_NORM))
+
+
+def clip_causes(
+    found: Sequence[ComparedValue], play: MeshPlay, known: Known
+) -> list[Explained]:
+    """Return the mistakes behind wrong gradients that the optimizer reads; each occurs once."""
+    step, clip = found[0].step, play.clip
+    is_seen = play.clip_is_seen(step)
+    plain = play.reference.tensors(Quantity.GRADIENT, step)
+
+    def before_clip(found: ComparedValue) -> _RankGradients:
+        if is_seen:
+            return play.by_rank(Quantity.GRADIENT, step, found.name)
+        value = plain.get(found.name)
+        return {} if value is None else play.pieces(found, value)
+
+    def with_norm(
+        cause: StepMistake, clipped: Sequence[ComparedValue], clip: float
+    ) -> StepMistake:
+        """Return a coefficient with the mistake in the norm that gives it."""
+        squares = play.squares(step)
+        if not isinstance(cause, OtherCoefficient):
+            return cause
+        coefficients = {
+            rank: cause.coefficients.get(rank, cause.expected) for rank in squares.ranks
+        }
+        if any(not 0 < each < 1 for each in coefficients.values()):
+            return cause
+        norms = {rank: clip / each for rank, each in coefficients.items()}
+        if not is_seen:  # the squares are those after clipping
+            squares = squares.multiplied(lambda rank, _: 1 / coefficients[rank])
+        slack = _RELATIVE_OF_NORM + max(each.relative_slack for each in clipped)
+        return replace(cause, norm=wrong_squares(norms, squares, slack))
+
+    lacking, clipped = list[_Pair](), list[_Pair]()
+    others = list[ComparedValue]()
+    for each in found:
+        own = before_clip(each)
+        if _is_unread(each, own):
+            lacking.append((each, NotUpdated(tuple(each.wrong_ranks))))
+        elif clip is not None and (cause := _clip_cause(each, own)) is not None:
+            clipped.append((each, cause))
+        else:
+            others.append(each)
+    explained = [
+        (with_norm(cause, listed, clip), listed)
+        for cause, listed in grouped(clipped)
+        if clip is not None
+    ]
+    return [*grouped(lacking), *gradient_causes(others, known), *explained]
+
+
+def _is_unread(found: ComparedValue, before: _RankGradients) -> bool:
+    """Tell whether the optimizer read no gradient on ranks that have one."""
+    return all(
+        found.got[rank] is None and before.get(rank) is not None
+        for rank in found.wrong_ranks
+    )
+
+
+def _clip_cause(found: ComparedValue, before: _RankGradients) -> StepMistake | None:
+    """Return how a gradient is clipped wrongly; None if clipping multiplies it by no number."""
+    slack = found.slack
+    read = [each for each in found.wrong_ranks if found.got[each] is not None]
+    if not read:
+        return None
+    expected = multiple_of(found.expected[read[0]], before.get(read[0]), slack)
+    got = {each: multiple_of(found.got[each], before.get(each), slack) for each in read}
+    real = {each: factor for each, factor in got.items() if factor is not None}
+    if expected is None or len(real) < len(got):
+        return None
+    # A rank without a gradient leaves the parameter to its owner, and clips as that rank does.
+    if len({*real.values()}) == 1:
+        real = dict.fromkeys(found.wrong_ranks, real[read[0]])
+    if {*real.values()} == {expected}:  # rounded digits hide the difference
+        return None
+    if expected != 1 and {*real.values()} == {1.0}:
+        return NotClipped(expected)
+    return OtherCoefficient(real, expected)

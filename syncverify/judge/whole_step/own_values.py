@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import torch
 
-from syncverify.judge.whole_step.clip_causes import coefficient_of
 from syncverify.judge.whole_step.differences import ComparedValue, size_of
 from syncverify.judge.whole_step.mesh_play import MeshPlay
+from syncverify.judge.whole_step.norm_causes import coefficient_of
 from syncverify.judge.whole_step.values import Quantity, parameter_of
 
 
@@ -47,10 +47,7 @@ def by_own_values(
 
 
 def _gradients(
-    play: MeshPlay,
-    step: int,
-    wrong: list[ComparedValue],
-    factors: Mapping[str, float],
+    play: MeshPlay, step: int, wrong: list[ComparedValue], factors: Mapping[str, float]
 ) -> Iterator[ComparedValue]:
     """Compare with the gradients on one rank from the ranks' own parameters."""
     start = play.own_start(step) if step and play.has_loss else None

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import (
     _get_current_dispatch_mode,
     _pop_mode,
@@ -20,6 +19,7 @@ from torch.utils._python_dispatch import (
 from torch.utils._pytree import tree_iter
 from typing_extensions import override
 
+from syncverify.judge.whole_step.shards import local_part
 from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.trace.dispatch_modes import HarnessMode, without_dispatch_modes
 
@@ -200,47 +200,38 @@ class LoweredDtypes(HarnessMode):
         if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001  # of `item()`
             self._note_read(args[0])
         elif not func.is_view:
-            written = (*written_in_place(func, args, kwargs), *tree_iter(result))
-            rounded = [each for each in written if _rounds(each)]
-            self._note((args, kwargs), {each.dtype for each in rounded})
-            self._note_scalars((args, kwargs), written)
+            listed = (*written_in_place(func, args, kwargs), *tree_iter(result))
+            written = [each for each in listed if _is_real(each)]
+            self._note([e for e in tree_iter((args, kwargs)) if _is_real(e)], written)
             # A collective may still run, and each of its inputs was seen before.
             if func.namespace not in COLLECTIVES:
-                self.has_overflowed |= any(map(_overflows, rounded))
+                tensors = (each for each in written if not _is_scalar(each))
+                self.has_overflowed |= any(map(_overflows, tensors))
         return result
 
     def _note_read(self, scalar: torch.Tensor) -> None:
         if _is_scalar(scalar) and _is_lower(scalar.dtype, torch.float64):
             self._read.append((weakref.ref(scalar), scalar.dtype))
 
-    def _note_scalars(self, arguments: Any, written: Sequence[Any]) -> None:
-        """Note a scalar that is rounded, and one that a tensor of a higher dtype is made of."""
-        read = {
-            each.dtype: _is_scalar(each)
-            for each in tree_iter(arguments)
-            if _is_real(each)
-        }
-        for each in (each for each in written if _is_real(each)):
-            lower = {
-                d for d, is_one in read.items() if is_one and _is_lower(d, each.dtype)
-            }
-            self._scalars |= lower
-            if _is_scalar(each) and any(_is_lower(each.dtype, dtype) for dtype in read):
-                self._scalars.add(each.dtype)
-
-    def _note(self, arguments: Any, written: set[torch.dtype]) -> None:
-        low = {each for each in written - self.found if _is_lower(each, torch.float64)}
-        if low:
-            read = [each.dtype for each in tree_iter(arguments) if _rounds(each)]
-            self.found |= {
-                each for each in low if any(_is_lower(each, r) for r in read)
-            }
+    def _note(
+        self, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor]
+    ) -> None:
+        """Note what is rounded, and a scalar that a tensor of a higher dtype is made of."""
+        tensors = {each.dtype for each in read if not _is_scalar(each)}
+        are_scalars = {each.dtype: _is_scalar(each) for each in read}
+        scalars = {dtype for dtype, is_one in are_scalars.items() if is_one}
+        for each in written:
+            self._scalars |= {d for d in scalars if _is_lower(d, each.dtype)}
+            is_one = _is_scalar(each)
+            others = are_scalars.keys() if is_one else tensors
+            if any(_is_lower(each.dtype, dtype) for dtype in others):
+                (self._scalars if is_one else self.found).add(each.dtype)
 
 
 def _overflows(value: torch.Tensor) -> bool:
     if value.dtype is not torch.float16:
         return False
-    part = value.to_local() if isinstance(value, DTensor) else value
+    part = local_part(value)
     with without_dispatch_modes():  # the program does not read it
         # Minus infinity comes from masks.
         return bool(((part == math.inf) | part.isnan()).any())

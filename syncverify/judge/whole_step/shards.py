@@ -78,6 +78,11 @@ def _part(value: DTensor) -> KeptPart | None:
     return KeptPart(whole, local, tuple(offset), tuple(ranks))
 
 
+def local_part(value: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
 def splits(placement: Placement) -> bool:
     """Tell whether a placement splits a tensor; torch has several classes of such placements."""
     return not (placement.is_replicate() or placement.is_partial())

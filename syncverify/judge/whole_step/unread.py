@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.differences import GRADIENTS, ComparedValue
 from syncverify.judge.whole_step.mesh_play import MeshPlay
 from syncverify.judge.whole_step.values import (
     NamedTensors,
@@ -37,8 +37,7 @@ from syncverify.judge.whole_step.values import (
     parameter_of,
 )
 
-_GRADIENTS = (Quantity.GRADIENT, Quantity.STEPPED)
-_OF_OPTIMIZERS = (*_GRADIENTS, Quantity.STATE, Quantity.LOADED_STATE)
+_OF_OPTIMIZERS = (*GRADIENTS, Quantity.STATE, Quantity.LOADED_STATE)
 _Values = Mapping[tuple[Quantity, int, str], ComparedValue]
 
 
@@ -83,7 +82,7 @@ def _is_of_right_parameter(
     value: ComparedValue, by_key: _Values, ranks: Sequence[RankValues]
 ) -> bool:
     """Tell whether optimizers read gradients in the place of a wrong one of a right parameter."""
-    if value.quantity not in _GRADIENTS:
+    if value.quantity not in GRADIENTS:
         return False
     parameters = [
         each
@@ -118,8 +117,15 @@ def _is_right(value: ComparedValue, rank: int) -> torch.Tensor:
     ours = torch.zeros_like(expected) if got is None else got.double()
     if ours.shape != expected.shape:
         return torch.zeros_like(expected, dtype=torch.bool)
-    is_same = (ours == expected) | (ours.isnan() & expected.isnan())
-    return is_same | ((ours - expected).abs() <= value.tolerance)
+    return _are_near(ours, expected, value.tolerance)
+
+
+def _are_near(
+    ours: torch.Tensor, theirs: torch.Tensor, tolerance: float
+) -> torch.Tensor:
+    """Return which elements are close."""
+    is_same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    return is_same | ((ours.double() - theirs.double()).abs() <= tolerance)
 
 
 def _is_owned(value: ComparedValue, rank: int) -> torch.Tensor:
@@ -157,7 +163,7 @@ def is_read_elsewhere(
     value: ComparedValue, ranks: Sequence[RankValues], first_step: int = 0
 ) -> bool:
     """Tell whether optimizers of all wrong ranks may read other gradients than a wrong one."""
-    return value.quantity in _GRADIENTS and all(
+    return value.quantity in GRADIENTS and all(
         value.name in ranks[rank].steps[value.step - first_step].read_elsewhere
         for rank in value.wrong_ranks
     )
@@ -192,19 +198,13 @@ def read_elsewhere(
 
 def _is_made(found: ComparedValue, made: Sequence[NamedTensors]) -> bool:
     """Tell whether each element of a rank's parameter is what the optimizer makes on some rank."""
-    values = (each for each in found.got.values() if each is not None)
-    return any(
-        torch.stack([_near(each, m.get(found.name), found.tolerance) for m in made])
-        .any(0)
-        .all()
-        for each in values
-    )
-
-
-def _near(
-    value: torch.Tensor, made: torch.Tensor | None, tolerance: float
-) -> torch.Tensor:
-    """Return which elements are close."""
-    if made is None or made.shape != value.shape:
-        return torch.zeros_like(value, dtype=torch.bool)
-    return (value.double() - made.double()).abs() <= tolerance
+    for value in (each for each in found.got.values() if each is not None):
+        others = [each.get(found.name) for each in made]
+        near = [
+            _are_near(value, other, found.tolerance)
+            for other in others
+            if other is not None and other.shape == value.shape
+        ]
+        if near and bool(torch.stack(near).any(0).all()):
+            return True
+    return False

@@ -146,6 +146,12 @@ class RankValues:
         """Number of steps of the optimizer."""
         return sum(each.num_steps for each in self.steps)
 
+    def tensors(self, quantity: Quantity, step: int) -> NamedTensors:
+        """Return the tensors of a quantity in a step."""
+        if quantity is Quantity.START:
+            return self.start
+        return self.steps[step].tensors.get(quantity, {})
+
     def parameters_before(self, step: int) -> NamedTensors:
         """Return the parameters before a step."""
         if step == 0:

@@ -13,8 +13,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from syncverify import UsageError, parity
-from syncverify.faces.whole_step.checkpoint import load_distributed, save_distributed
 from syncverify.faces.whole_step.outcome import Parity
+from syncverify.faces.whole_step.resuming import load_distributed, save_distributed
 from syncverify.judge.whole_step.causes import Misplaced, NotContinued, NotLoaded
 from syncverify.judge.whole_step.values import Quantity
 from tests.syncverify.faces.whole_step import small_gpt

@@ -1,0 +1,255 @@
+"""Values of a training that goes on from a checkpoint, beside one rank that nothing interrupts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+
+from syncverify.judge.whole_step.causes import (
+    Misplaced,
+    NotContinued,
+    NotLoaded,
+    StepMistake,
+    WrongQuantity,
+)
+from syncverify.judge.whole_step.copies import copy_cause
+from syncverify.judge.whole_step.differences import (
+    ComparedValue,
+    OneRank,
+    compared,
+    is_close,
+    left_to_others,
+)
+from syncverify.judge.whole_step.gradient_causes import grouped
+from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.judge.whole_step.parts import pieces
+from syncverify.judge.whole_step.unread import is_read_elsewhere, unread
+from syncverify.judge.whole_step.values import (
+    NamedTensors,
+    Quantity,
+    RankValues,
+    parameter_of,
+)
+
+# Each loaded quantity, and the quantity of the step before that it has to be.
+_LOADED: Final = {
+    Quantity.LOADED: Quantity.PARAMETER,
+    Quantity.LOADED_STATE: Quantity.STATE,
+    Quantity.LOADED_SCALE: Quantity.SCALE,
+}
+# Values of an optimizer that has the parameter.
+_HELD: Final = (Quantity.LOADED_STATE, Quantity.LOADED_RATE)
+HeldValues = dict[Quantity, NamedTensors]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedValues:
+    """A training that was loaded, as a rank has it."""
+
+    fresh: HeldValues  # values that it held before loading
+    loaded: HeldValues  # values that it held after loading
+    values: RankValues
+
+    def is_held(self, parameter: str) -> bool:
+        """Tell whether an optimizer has a parameter itself; a flat slice is another tensor."""
+        fresh = self.fresh[Quantity.LOADED_RATE]
+        return parameter in fresh or parameter in self.values.options
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedPlay:
+    """A training that goes on from a checkpoint, beside one rank."""
+
+    first_step: int  # after loading
+    saved_on: Layout
+    # State of torch's generator by rank when it was saved; None where the steps draw nothing.
+    generators: Sequence[torch.Tensor | None]
+    layout: Layout  # that reads the checkpoint
+    ranks: Sequence[LoadedValues]
+    reference: OneRank  # without a pause
+    own: Own
+
+    def values(self) -> list[ComparedValue]:
+        """Return the compared values after loading, except those that no parameter depends on."""
+        values = [*self._loaded(), *self._later()]
+        ignored = unread(values, self._values_of_ranks)
+        return [
+            replace(each, step=each.step + self.first_step)
+            for each in values
+            if each not in ignored
+        ]
+
+    @property
+    def _values_of_ranks(self) -> list[RankValues]:
+        return [each.values for each in self.ranks]
+
+    def _loaded(self) -> Iterator[ComparedValue]:
+        """Yield the values of each rank after loading, beside those of one rank before it."""
+        before = self.first_step - 1
+        for quantity, source in _LOADED.items():
+            for name, value in self.reference.tensors(source, before).items():
+                for found in self._value(quantity, name, value):
+                    yield self.reference.bounded(found, source, before)
+        for name, rate in self.reference.values.steps[before].rates.items():
+            yield from self._value(Quantity.LOADED_RATE, name, rate)
+        yield from self._generators()
+
+    def _value(
+        self, quantity: Quantity, name: str, value: torch.Tensor | None
+    ) -> Iterator[ComparedValue]:
+        parameter = parameter_of(name)
+        held_by = {*range(len(self.ranks))}
+        if quantity in _HELD:
+            held_by = self._holding(parameter)
+        got = {
+            rank: each.loaded[quantity].get(name)
+            for rank, each in enumerate(self.ranks)
+            if quantity in each.loaded
+            if name in each.loaded[quantity]
+            or (parameter in each.values.start and rank in held_by)
+        }
+        if value is None or not got:
+            return
+        expected = pieces(name, value, got, layout=self.layout, own=self.own)
+        yield ComparedValue(quantity, 0, name, got, expected)
+
+    def _holding(self, parameter: str) -> set[int]:
+        """Return the ranks whose optimizers have a parameter, and update it."""
+        holding = {rank for rank, e in enumerate(self.ranks) if e.is_held(parameter)}
+        return holding - left_to_others(parameter, self._values_of_ranks, 0)
+
+    def _generators(self) -> Iterator[ComparedValue]:
+        """Yield the generators, where the same ranks go on and their steps draw numbers."""
+        kept = dict(enumerate(self.generators))
+        expected = {rank: each for rank, each in kept.items() if each is not None}
+        if self.layout != self.saved_on or not expected:
+            return
+        quantity, name = Quantity.LOADED_GENERATOR, "generator"
+        got = {rank: self.ranks[rank].loaded[quantity][name] for rank in expected}
+        yield ComparedValue(quantity, 0, name, got, expected)
+
+    def _later(self) -> Iterator[ComparedValue]:
+        """Yield the values of the steps after loading, beside one rank."""
+        first = self.first_step
+        plain, noisy = self.reference.values, self.reference.noisy
+        rest = OneRank(
+            _rest(plain, first), lambda: [_rest(each, first) for each in noisy()]
+        )
+        ranks = self._values_of_ranks
+        for each in compared(ranks, rest, self.layout, self.own):
+            if each.quantity is not Quantity.START:
+                yield each
+
+    def findings(self, values: Sequence[ComparedValue]) -> Iterator[WrongQuantity]:
+        """Yield the mistakes: each kind of value is loaded by itself."""
+        wrong = [each for each in values if each.wrong_ranks]
+        loaded = [each for each in wrong if each.quantity in self.ranks[0].loaded]
+        for quantity in dict.fromkeys(each.quantity for each in loaded):
+            same = [each for each in loaded if each.quantity is quantity]
+            total = sum(each.quantity is quantity for each in values)
+            for cause, listed in grouped((each, self._cause(each)) for each in same):
+                step = self.first_step
+                yield WrongQuantity(quantity, step, cause, tuple(listed), total)
+        if wrong and not loaded:
+            first = next((e for e in wrong if not self._is_elsewhere(e)), wrong[0])
+            same = [
+                each
+                for each in values
+                if (each.step, each.quantity) == (first.step, first.quantity)
+            ]
+            cause = NotContinued(is_all_compared=self._is_all_compared)
+            differences = tuple(each for each in same if each.wrong_ranks)
+            yield WrongQuantity(
+                first.quantity, first.step, cause, differences, len(same)
+            )
+
+    def _is_elsewhere(self, found: ComparedValue) -> bool:
+        return is_read_elsewhere(found, self._values_of_ranks, self.first_step)
+
+    @property
+    def _is_all_compared(self) -> bool:
+        """Tell whether no optimizer has tensors of its own, such as a flat slice or copies."""
+        steps = (step for each in self.ranks for step in each.values.steps)
+        return not any(each.read_elsewhere or each.copied for each in steps)
+
+    def _cause(self, found: ComparedValue) -> StepMistake:
+        fresh = {
+            rank: self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
+            for rank in found.got
+        }
+        return _loading_cause(found, fresh, self.saved_on, self.layout)
+
+
+def _rest(values: RankValues, first: int) -> RankValues:
+    """Return the values of the later steps."""
+    start, steps = values.parameters_before(first), values.steps[first:]
+    return replace(values, start=start, steps=steps, batches=values.batches[first:])
+
+
+def _loading_cause(
+    found: ComparedValue,
+    fresh: Mapping[int, torch.Tensor | None],
+    saved_on: Layout,
+    layout: Layout,
+) -> StepMistake:
+    """Return the mistake behind a wrong value after loading.
+
+    One layout wrote the checkpoint, another one read it. Fresh values are those before loading, by rank.
+    """
+    if all(_is_fresh(found, fresh, rank) for rank in found.wrong_ranks):
+        return NotLoaded()
+    sizes = {size for each in (saved_on, layout) for _, size in each.axes}
+    numbers = sorted(sizes | {saved_on.num_ranks, layout.num_ranks})
+    for parts, right in _divided(found, numbers):
+        order = _order(parts, right, found.tolerance)
+        if order is not None and order != tuple(range(len(right))):
+            return Misplaced(order)
+    return copy_cause(found, layout)
+
+
+def _is_fresh(
+    found: ComparedValue, fresh: Mapping[int, torch.Tensor | None], rank: int
+) -> bool:
+    value, before = found.got[rank], fresh.get(rank)
+    if value is None or before is None:
+        # The state of a new optimizer is empty, or zero.
+        return value is None or not value.any()
+    return is_close(value, before, 0.0)
+
+
+def _divided(
+    found: ComparedValue, numbers: Sequence[int]
+) -> Iterator[tuple[list[torch.Tensor], list[torch.Tensor]]]:
+    """Yield parts of the value, and the right ones: shards by rank, copies along each dimension."""
+    got = [found.got[rank] for rank in sorted(found.got)]
+    right = [found.expected[rank] for rank in sorted(found.got)]
+    present = [each for each in got if each is not None]
+    if len(present) < len(got):
+        return
+    if any(not torch.equal(each, right[0]) for each in right):
+        yield present, right
+        return
+    first = present[0]
+    if first.shape != right[0].shape:
+        return
+    for number in numbers:
+        for dim in range(first.dim()):
+            if number > 1 and first.shape[dim] >= number:
+                yield [*first.chunk(number, dim)], [*right[0].chunk(number, dim)]
+
+
+def _order(
+    parts: Sequence[torch.Tensor], right: Sequence[torch.Tensor], tolerance: float
+) -> tuple[int, ...] | None:
+    """Return the index of the right part at each place; None if one is no right part."""
+    order = list[int]()
+    for place, part in enumerate(parts):
+        places = (place, *range(len(right)))
+        same = (i for i in places if is_close(part, right[i], tolerance))
+        if (index := next(same, None)) is None:
+            return None
+        order.append(index)
+    return tuple(order)
