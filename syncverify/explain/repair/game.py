@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -191,7 +192,7 @@ class Game:
             key=lambda each: not any(is_same_work(e, race) for e in each.found if race),
         )
 
-    def first_line_of(self, name: str) -> SourceLine | None:
+    def method(self, name: str) -> SourceLine | None:
         """Return the first line of the subject's method of a name."""
         return line_of(getattr(self.subject.factory, name, None))
 
@@ -244,7 +245,8 @@ class Game:
         # The cost is known of these, and not of those that confirm.
         most = max(each.scenario.mesh.num_ranks for each in self._others)
         place = source.line(near + 1)
-        return Fix(place, _dedented(lines), len(self._others), most, change=edit)
+        shown = tuple(_dedented(lines))
+        return Fix(place, shown, len(self._others), most, change=edit)
 
     def removed(self, edit: Edit) -> tuple[str, ...]:
         """Return the lines that go with a change, with their indentation."""
@@ -293,8 +295,7 @@ def _lacks_order(run: Run) -> bool:
     return bool(orderings.races or orderings.early_frees)
 
 
-def _dedented(lines: list[str]) -> tuple[str, ...]:
+def _dedented(lines: list[str]) -> list[str]:
     """Take away the indentation that all lines have after their first two characters."""
-    filled = [line[2:] for line in lines if line[2:].strip()]
-    common = min((len(line) - len(line.lstrip()) for line in filled), default=0)
-    return tuple(line[:2] + line[2 + common :] for line in lines)
+    texts = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
+    return [line[:2] + text for line, text in zip(lines, texts, strict=True)]
