@@ -23,7 +23,6 @@ from syncverify.explain.repair.source_edit import Edit
 from syncverify.explain.witness.witness_search import find_witness
 from syncverify.judge.cause import is_exception
 from syncverify.judge.evidence import Ended
-from syncverify.judge.violation import Violation
 from syncverify.playing.choice import AnyBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.processes.owner_link import Found, tell_owner
@@ -44,11 +43,17 @@ def all_diagnosed(
     if entries:
         tell_owner(Found)
 
-    def diagnose(entry: FoundViolation) -> FoundViolation:
-        return diagnosed(_shown(entry, subject, backend, max_ranks), subject, backend)
-
     if not isinstance(backend, SimBackend):
-        return [*map(diagnose, entries)]
+        return [diagnosed(each, subject, backend) for each in entries]
+
+    def diagnose(entry: FoundViolation) -> FoundViolation:
+        # In a scenario that shows the harm of a race, or one mistake alone.
+        if entry.violation.evidence.unordered is None:
+            entry = with_fewer_readings(entry, subject, backend, max_ranks)
+        else:
+            entry = with_witness(entry, subject, backend)
+        return diagnosed(entry, subject, backend)
+
     return diagnosed_by_fix(entries, diagnose, subject, backend)
 
 
@@ -98,17 +103,6 @@ def _with(entry: FoundViolation, other: FoundViolation) -> FoundViolation:
     return replace(entry, related=tuple(ordered))
 
 
-def _shown(
-    entry: FoundViolation, subject: Subject, backend: AnyBackend, max_ranks: int
-) -> FoundViolation:
-    """Return a violation in a scenario that shows the harm of a race, or one mistake alone."""
-    if not isinstance(backend, SimBackend):
-        return entry
-    if entry.violation.evidence.unordered is None:
-        return with_fewer_readings(entry, subject, backend, max_ranks)
-    return with_witness(entry, subject, backend)
-
-
 def diagnosed(
     entry: FoundViolation, subject: Subject, backend: AnyBackend
 ) -> FoundViolation:
@@ -117,7 +111,11 @@ def diagnosed(
     The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order,
     and a changed subject.
     """
-    entry = replace(entry, violation=_with_argument(entry.violation, subject))
+    evidence = entry.violation.evidence
+    if is_exception(entry.violation.cause) and isinstance(evidence, Ended):
+        # The error may name the subject's argument for groups.
+        evidence = replace(evidence, groups=subject.groups_argument)
+        entry = replace(entry, violation=replace(entry.violation, evidence=evidence))
     if not isinstance(backend, SimBackend):
         return entry
     entry = replace(entry, left_over=left_over(entry, subject, backend))
@@ -135,12 +133,3 @@ def diagnosed(
     if entry.fix or entry.left_out or entry.left_over:
         return entry
     return replace(entry, deciders=deciding_lines(entry, subject, backend))
-
-
-def _with_argument(violation: Violation, subject: Subject) -> Violation:
-    """Note the name of the subject's argument for groups, if it raised: the error may name it."""
-    evidence = violation.evidence
-    if not (is_exception(violation.cause) and isinstance(evidence, Ended)):
-        return violation
-    named = replace(evidence, groups=subject.groups_argument)
-    return replace(violation, evidence=named)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -78,8 +79,7 @@ class Game:
     backend: SimBackend
     num_slow_runs: int = 0  # that were ended from outside
     _files: dict[str, LiveFile] = field(default_factory=dict)
-    # The other scenarios with the last change.
-    _changed: tuple[Edit | None, dict[Scenario, Measured]] = (None, {})
+    _plays: dict[tuple[Scenario, Edit | None], Measured] = field(default_factory=dict)
     _num_looks: int = 0
 
     def shows_violation(self) -> bool:
@@ -93,8 +93,11 @@ class Game:
 
     def is_harmless(self, edit: Edit) -> bool:
         """Tell whether a change leaves other scenarios right; see `is_mended`."""
+        violation = self.found.violation
         return all(
-            self._is_right(self._other(each.scenario, edit).identities, each.identities)
+            is_mended(
+                violation, self._other(each.scenario, edit).identities, each.identities
+            )
             for each in self._others
         )
 
@@ -102,22 +105,19 @@ class Game:
         """Tell whether a change leaves many more scenarios right; see `is_mended`."""
         for scenario in self._confirming:
             after = self._identities(scenario, edit)
+            # The unchanged subject is played only where something is wrong.
             if after == set():
                 continue
-            if not self._is_right(after, self._identities(scenario, None)):
+            before = self._identities(scenario, None)
+            if not is_mended(self.found.violation, after, before):
                 return False
         return True
 
-    def _is_right(
-        self, after: set[Identity] | None, before: set[Identity] | None
-    ) -> bool:
-        return is_mended(self.found.violation, after, before or set())
-
     def cost_of(self, edit: Edit) -> CostVerdict:
         """Compare the costs of the other scenarios with those of the unchanged subject."""
+        # The drawn scenarios come first, and most regressions need the many parameters of others.
         before, costs = [*reversed(self._others)], list[Cost]()
 
-        # The drawn scenarios come first, and most regressions need the many parameters of others.
         def played() -> Iterator[Cost]:
             for each in before:
                 costs.append(self._other(each.scenario, edit).cost)
@@ -144,9 +144,7 @@ class Game:
         # The drawn ones are small: a change that breaks something breaks one of them soon.
         played = [*drawn_scenarios(contract), *measured_scenarios(own, contract)]
         return [
-            self._measured_play(each, None)
-            for each in dict.fromkeys(played)
-            if each != own
+            self._other(each, None) for each in dict.fromkeys(played) if each != own
         ]
 
     @cached_property
@@ -157,16 +155,13 @@ class Game:
         drawing = Drawing(contract, MAX_RANKS, _NUM_CONFIRMING, _CONFIRMING_SEED)
         return [each for each in dict.fromkeys(drawing.drawn()) if each not in known]
 
-    def _other(self, scenario: Scenario, edit: Edit) -> Measured:
-        """Play another scenario with a change, once for as long as the change is the same."""
-        if self._changed[0] != edit:
-            self._changed = (edit, {})
-        plays = self._changed[1]
-        if scenario not in plays:
-            plays[scenario] = self._measured_play(scenario, edit)
-        return plays[scenario]
+    def _other(self, scenario: Scenario, edit: Edit | None) -> Measured:
+        """Play another scenario, once for each change."""
+        if (scenario, edit) not in self._plays:
+            self._plays[scenario, edit] = self._measured(scenario, edit)
+        return self._plays[scenario, edit]
 
-    def _measured_play(self, scenario: Scenario, edit: Edit | None) -> Measured:
+    def _measured(self, scenario: Scenario, edit: Edit | None) -> Measured:
         recorders = tuple(MeasuringRecorder() for _ in range(scenario.mesh.num_ranks))
         run = self._run(scenario, edit, recorders)
         if run is None:
@@ -196,7 +191,7 @@ class Game:
             key=lambda each: not any(is_same_work(e, race) for e in each.found if race),
         )
 
-    def first_line_of(self, name: str) -> SourceLine | None:
+    def method(self, name: str) -> SourceLine | None:
         """Return the first line of the subject's method of a name."""
         return line_of(getattr(self.subject.factory, name, None))
 
@@ -249,7 +244,8 @@ class Game:
         # The cost is known of these, and not of those that confirm.
         most = max(each.scenario.mesh.num_ranks for each in self._others)
         place = source.line(near + 1)
-        return Fix(place, _dedented(lines), len(self._others), most, change=edit)
+        shown = tuple(_dedented(lines))
+        return Fix(place, shown, len(self._others), most, change=edit)
 
     def removed(self, edit: Edit) -> tuple[str, ...]:
         """Return the lines that go with a change, with their indentation."""
@@ -298,8 +294,7 @@ def _lacks_order(run: Run) -> bool:
     return bool(orderings.races or orderings.early_frees)
 
 
-def _dedented(lines: list[str]) -> tuple[str, ...]:
+def _dedented(lines: list[str]) -> list[str]:
     """Take away the indentation that all lines have after their first two characters."""
-    filled = [line[2:] for line in lines if line[2:].strip()]
-    common = min((len(line) - len(line.lstrip()) for line in filled), default=0)
-    return tuple(line[:2] + line[2 + common :] for line in lines)
+    texts = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
+    return [line[:2] + text for line, text in zip(lines, texts, strict=True)]

@@ -113,12 +113,12 @@ def _places(edge: Edge, disorder: Disorder, game: Game) -> Iterator[_Place]:
     first = _frames(found.first if isinstance(found, Race) else found.use)
     point = getattr(edge, "point", None)
     if isinstance(point, BeforeReturn):
-        yield from _ends(game.first_line_of(point.phase))
+        yield from _ends(game.method(point.phase))
     if isinstance(edge, RecordStream):
         yield from _at([edge.used_at], is_before=False)
     yield from _at(second, is_before=True)
     yield from _at(first, is_before=False)
-    for line in (*first[:1], *map(game.first_line_of, ("wait", "zero_grad"))):
+    for line in (*first[:1], *map(game.method, ("wait", "zero_grad"))):
         yield from _ends(line)
 
 

@@ -129,26 +129,22 @@ def _variants(node: ast.stmt, field: str, names: Names) -> Iterator[Any]:
 
 def _compared_numbers(whole: ast.expr) -> dict[ast.expr, list[ast.expr]]:
     """Return the numbers that an expression compares, with the lengths of what is counted."""
-    return {
-        side: [*map(_length, filter(None, map(_counted, sides)))]
-        for node in ast.walk(whole)
-        if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.In)
-        for sides in [(node.left, *node.comparators)]
-        for side in sides
-        if isinstance(side, ast.Constant)
-    }
+    found = dict[ast.expr, list[ast.expr]]()
+    for node in ast.walk(whole):
+        if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.In):
+            sides = (node.left, *node.comparators)
+            lengths = [length for side in sides for length in _length(side)]
+            found |= dict.fromkeys(
+                (side for side in sides if isinstance(side, ast.Constant)), lengths
+            )
+    return found
 
 
-def _counted(side: ast.expr) -> ast.expr | None:
-    """Return the list of which `x.count(...)` counts some elements."""
+def _length(side: ast.expr) -> Iterator[ast.expr]:
+    """Yield the length of the list of which `x.count(...)` counts some elements."""
     match side:
         case ast.Call(func=ast.Attribute(value=value, attr="count")):
-            return value
-    return None
-
-
-def _length(value: ast.expr) -> ast.expr:
-    return ast.Call(ast.Name("len", ast.Load()), [value], [])
+            yield ast.Call(ast.Name("len", ast.Load()), [value], [])
 
 
 def _compares_with_itself(whole: ast.expr) -> bool:

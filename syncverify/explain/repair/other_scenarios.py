@@ -19,7 +19,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.explain.repair.comparison import Needs
@@ -36,8 +36,7 @@ from syncverify.search.found_violation import FoundViolation, NoWitness, Witness
 from syncverify.search.judge import Judge
 from syncverify.subjects.subject import Subject
 
-# Changes fields of a scenario; returns their values.
-_Change = Callable[[Scenario], dict[str, Any]]
+_Change = Callable[[Scenario], Scenario]
 _MAX_FOR_WITNESS: Final = 4
 _MAX_FOR_READINGS: Final = 12
 _RANKS: Final = 3
@@ -89,9 +88,8 @@ def with_witness(
         for each in entry.related
         if each.is_consequence and each.property in wrong
     }
-    larger = itertools.islice(
-        larger_scenarios(entry.scenario, subject.capabilities), _MAX_FOR_WITNESS
-    )
+    larger = _larger(entry.scenario, subject.capabilities)
+    larger = itertools.islice(larger, _MAX_FOR_WITNESS)
     for each in _shown_in(larger, DEFAULT_SCHEDULE, entry, subject, backend):
         shown = _witnessed(each, subject, backend)
         witness = shown.witness
@@ -123,10 +121,8 @@ def with_fewer_readings(
     best, fewest = entry, len(entry.violation.evidence.readings)
     if not fewest or entry.not_shrunk:
         return entry
-    larger = itertools.islice(
-        telling_scenarios(entry.scenario, subject.capabilities, max_ranks),
-        _MAX_FOR_READINGS,
-    )
+    larger = _telling(entry.scenario, subject.capabilities, max_ranks)
+    larger = itertools.islice(larger, _MAX_FOR_READINGS)
     for each in _shown_in(larger, entry.schedule, entry, subject, backend):
         count = len(each.violation.evidence.readings)
         if count < fewest:
@@ -152,9 +148,7 @@ def _shown_in(
             yield replace(same, related=entry.related, is_smallest=entry.is_smallest)
 
 
-def larger_scenarios(
-    scenario: Scenario, capabilities: Capabilities
-) -> Iterator[Scenario]:
+def _larger(scenario: Scenario, capabilities: Capabilities) -> Iterator[Scenario]:
     """Yield scenarios within a contract that have a little more, the smallest first.
 
     The order: a second rank; then, on several ranks, more elements, a second parameter, more
@@ -172,7 +166,7 @@ def with_one_parameter_more(
     yield from _changed(scenario, capabilities, [(_second_parameter,)])
 
 
-def telling_scenarios(
+def _telling(
     scenario: Scenario, capabilities: Capabilities, max_ranks: int
 ) -> Iterator[Scenario]:
     """Yield scenarios within a contract whose numbers differ more, the smallest first.
@@ -218,7 +212,7 @@ def _changed(
 def _made(scenario: Scenario, changes: Sequence[_Change]) -> Iterator[Scenario]:
     with contextlib.suppress(ScenarioFormatError):
         for change in changes:
-            scenario = replace(scenario, **change(scenario))
+            scenario = change(scenario)
         if scenario.module != PLAIN:
             require_own_parameters(scenario)
         yield scenario
@@ -268,7 +262,7 @@ def _like(found: Scenario) -> Iterator[Scenario]:
     for count, held in ((5, 2), (4, 4)):
         with contextlib.suppress(ScenarioFormatError):
             copies = _copies(found.parameters, count)
-            larger = replace(found, parameters=copies, **_second_rank(found))
+            larger = replace(_second_rank(found), parameters=copies)
             num_bytes = max(1, Needs.of(replace(larger, events=())).num_bytes)
             turns = larger.mesh.num_ranks * larger.num_steps
             largest = num_bytes // (turns * len(copies))
@@ -288,51 +282,50 @@ def _copies(
     return tuple(replace(spec, name=f"p{index}") for index, spec in enumerate(listed))
 
 
-def _second_rank(scenario: Scenario) -> dict[str, Any]:
+def _second_rank(scenario: Scenario) -> Scenario:
     mesh = scenario.mesh
-    if mesh.num_ranks > 1:
-        return {}
-    return {"mesh": replace(mesh, shape=(2, *mesh.shape[1:]))}
+    shape = mesh.shape if mesh.num_ranks > 1 else (2, *mesh.shape[1:])
+    return replace(scenario, mesh=replace(mesh, shape=shape))
 
 
-def _more_elements(scenario: Scenario) -> dict[str, Any]:
-    larger = tuple(
-        replace(
-            spec, global_shape=tuple(2 * size for size in spec.global_shape) or (2,)
-        )
-        for spec in scenario.parameters
-    )
-    return {"parameters": larger}
+def _three_ranks(scenario: Scenario) -> Scenario:
+    mesh = scenario.mesh
+    shape = tuple(_RANKS if size == 2 else size for size in mesh.shape)
+    return replace(scenario, mesh=replace(mesh, shape=shape))
 
 
-def _second_parameter(scenario: Scenario) -> dict[str, Any]:
+def _more_elements(scenario: Scenario) -> Scenario:
+    return _resized(scenario, lambda shape: tuple(2 * n for n in shape) or (2,))
+
+
+def _five_elements(scenario: Scenario) -> Scenario:
+    return _resized(scenario, lambda shape: (_ELEMENTS, *shape[1:]))
+
+
+def _resized(
+    scenario: Scenario, resized: Callable[[tuple[int, ...]], tuple[int, ...]]
+) -> Scenario:
+    specs = scenario.parameters
+    larger = (replace(each, global_shape=resized(each.global_shape)) for each in specs)
+    return replace(scenario, parameters=tuple(larger))
+
+
+def _second_parameter(scenario: Scenario) -> Scenario:
     names = {spec.name for spec in scenario.parameters}
     name = next(f"p{n}" for n in itertools.count() if f"p{n}" not in names)
     copy = replace(scenario.parameters[-1], name=name)
-    return {"parameters": (*scenario.parameters, copy)}
+    return replace(scenario, parameters=(*scenario.parameters, copy))
 
 
-def _more_micro_batches(scenario: Scenario) -> dict[str, Any]:
-    return {"accumulations": tuple(count + 1 for count in scenario.accumulations)}
+def _more_micro_batches(scenario: Scenario) -> Scenario:
+    more = tuple(count + 1 for count in scenario.accumulations)
+    return replace(scenario, accumulations=more)
 
 
-def _second_step(scenario: Scenario) -> dict[str, Any]:
+def _second_step(scenario: Scenario) -> Scenario:
     counts, events = scenario.accumulations, scenario.events
-    return {
-        "accumulations": (*counts, counts[-1]),
-        "events": (*events, PLAIN) if events else (),
-    }
-
-
-def _three_ranks(scenario: Scenario) -> dict[str, Any]:
-    mesh = scenario.mesh
-    shape = tuple(_RANKS if size == 2 else size for size in mesh.shape)
-    return {"mesh": replace(mesh, shape=shape)}
-
-
-def _five_elements(scenario: Scenario) -> dict[str, Any]:
-    larger = tuple(
-        replace(spec, global_shape=(_ELEMENTS, *spec.global_shape[1:]))
-        for spec in scenario.parameters
+    return replace(
+        scenario,
+        accumulations=(*counts, counts[-1]),
+        events=(*events, PLAIN) if events else (),
     )
-    return {"parameters": larger}

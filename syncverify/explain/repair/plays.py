@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from syncverify.judge.consequences import consequences_of
@@ -46,11 +46,13 @@ def identities_of(scenario: Scenario, run: Run, subject: Subject) -> set[Identit
 
 
 def is_mended(
-    violation: Violation, after: set[Identity] | None, before: Collection[Identity]
+    violation: Violation, after: set[Identity] | None, before: set[Identity] | None
 ) -> bool:
     """Tell whether a violation is gone and none is new, of the violations of two plays."""
     # A violation of another property may stay: the subject may have another defect. But the
     # property that is mended has to hold, and those that its violation may violate: a change after
     # which nothing is reduced has no wrong collective either.
     mended = {violation.property, *consequences_of(violation.property)}
-    return after is not None and after <= {*before} and not mended & dict(after).keys()
+    if after is None:  # the change cannot be made
+        return False
+    return after <= (before or set()) and not mended & dict(after).keys()

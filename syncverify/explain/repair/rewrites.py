@@ -79,19 +79,13 @@ class Names:
     def of(cls, trees: Iterable[ast.Module]) -> Names:
         """Return the names of some files."""
         nodes = [node for tree in trees for node in ast.walk(tree)]
-        return cls([*_compared_attributes(nodes)], _siblings_in(nodes))
+        return cls(_compared_attributes(nodes), _siblings_in(nodes))
 
 
 def rewrites(
     node: ast.AST, names: Names | None = None, numbers: Sequence[ast.expr] = ()
 ) -> Iterator[ast.AST]:
-    """Yield what may take the place of an expression or an assignment; see Note [Rewrites].
-
-    Args:
-        node: The expression or the assignment.
-        names: Names of the subject's files.
-        numbers: What may take its place if it is a number.
-    """
+    """Yield what may take the place of an expression or an assignment; see Note [Rewrites]."""
     for pattern, *others in _rows():
         found = dict[str, ast.AST]()
         if _fits(pattern, node, found):
@@ -217,27 +211,22 @@ def _is_literal(value: ast.expr) -> bool:
 
 def _with_kept_names(function: ast.Lambda) -> Iterator[ast.expr]:
     """Yield a function that takes the values that its names have when it is made."""
-    own = {each.arg for each in function.args.args}
-    used = {
-        node.id: None
-        for node in ast.walk(function.body)
-        if isinstance(node, ast.Name) and node.id not in own | {"self"}
-    }
+    own = [each.arg for each in function.args.args]
+    names = (each for each in ast.walk(function.body) if isinstance(each, ast.Name))
+    used = dict.fromkeys(each.id for each in names if each.id not in {*own, "self"})
     text = ast.unparse(function.body)
     if kept := [name for name in used if f"{name}(" not in text]:
         listed = ", ".join([*own, *(f"{name}={name}" for name in kept)])
         yield _parsed(f"lambda {listed}: {text}")
 
 
-def _compared_attributes(nodes: Sequence[ast.AST]) -> Iterable[ast.expr]:
+def _compared_attributes(nodes: Sequence[ast.AST]) -> list[ast.expr]:
     """Return the attributes of `self` that comparisons have, each once."""
-    found = dict[str, ast.expr]()
-    for compare in (node for node in nodes if isinstance(node, ast.Compare)):
-        for side in (compare.left, *compare.comparators):
-            text = ast.unparse(side)
-            if isinstance(side, ast.Attribute) and text.startswith("self."):
-                found[text] = side
-    return found.values()
+    compares = (each for each in nodes if isinstance(each, ast.Compare))
+    sides = (side for each in compares for side in (each.left, *each.comparators))
+    attributes = (each for each in sides if isinstance(each, ast.Attribute))
+    found = {ast.unparse(each): each for each in attributes}
+    return [each for text, each in found.items() if text.startswith("self.")]
 
 
 def _siblings_in(nodes: Sequence[ast.AST]) -> dict[str, list[str]]:

@@ -132,9 +132,7 @@ def _elements(name: Name, value: Any, taken: set[str]) -> Iterator[tuple[Name, A
     last = name.text.rpartition(".")[2].strip("_")
     single = last.removesuffix("es" if last.endswith("sses") else "s")
     variable = single if single not in {last, *taken} else "each"
+    head, values = f"for {variable} in {name.text}", value
     if isinstance(value, dict):
-        head = f"for {variable} in {name.text}.values()"
-        yield from ((Name(variable, head), part) for part in value.values())
-    else:
-        head = f"for {variable} in {name.text}"
-        yield from ((Name(variable, head), part) for part in value)
+        head, values = f"{head}.values()", value.values()
+    yield from ((Name(variable, head), part) for part in values)

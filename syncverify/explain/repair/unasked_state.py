@@ -22,19 +22,16 @@ from syncverify.explain.repair.source_edit import Edit, Function, Source, method
 
 _ANNOUNCING: Final = "set_required_accumulations"
 _OF_AN_AXIS: Final = frozenset({"get_group", "get_local_rank", "size"})
-_LOOKUPS: Final = frozenset({"get", "pop", "setdefault"})
 
 
 def unasked_state(source: Source, function: Function) -> Iterator[Edit]:
     """Yield changes of one function; see Note [State that nothing asks]."""
-    owner = source.owner_of(function)
-    nodes = [*ast.walk(function)]
+    nodes, announced = [*ast.walk(function)], _announced(source)
     for node in nodes:
-        if isinstance(node, ast.Compare):
-            yield from _counted(source, node, _announced(source))
-        elif isinstance(node, ast.Call):
-            yield from _axes(source, node, _names(function))
-    yield from _counters(source, nodes)
+        yield from _counted(source, node, announced)
+        yield from _axes(source, node, function)
+    yield from _counters(source, nodes, announced)
+    owner = source.owner_of(function)
     if owner is not None:
         yield from _flags(source, function, owner)
         yield from _keys(source, function, owner)
@@ -43,18 +40,17 @@ def unasked_state(source: Source, function: Function) -> Iterator[Edit]:
 
 def _announced(source: Source) -> list[str]:
     """List the attributes that hold the announced number of micro-batches."""
+    methods = (each for each in source.functions if each.name == _ANNOUNCING)
     return [
-        ast.unparse(target)
-        for method in ast.walk(source.tree)
-        if isinstance(method, ast.FunctionDef) and method.name == _ANNOUNCING
+        ast.unparse(place)
+        for method in methods
         for node in ast.walk(method)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Attribute)
+        for place, _ in _assigned(node)
+        if isinstance(place, ast.Attribute)
     ]
 
 
-def _counted(source: Source, node: ast.Compare, announced: list[str]) -> Iterator[Edit]:
+def _counted(source: Source, node: ast.AST, announced: list[str]) -> Iterator[Edit]:
     """Compare with the announced number, and with the whole in the place of a multiple."""
     match node:
         case ast.Compare(
@@ -62,60 +58,77 @@ def _counted(source: Source, node: ast.Compare, announced: list[str]) -> Iterato
             ops=[ast.Eq()],
             comparators=[ast.Constant(value=0)],
         ):
-            texts = [_compared(count, ast.Eq(), whole, each) for each in announced]
-            texts.append(_compared(count, ast.Eq(), whole, ""))
+            op: ast.cmpop = ast.Eq()
+            wholes = [*(_times(whole, each) for each in announced), whole]
         case ast.Compare(
             left=count, ops=[ast.Eq() | ast.GtE() as op], comparators=[whole]
         ) if not isinstance(whole, ast.Constant):
             others = (each for each in announced if each not in ast.unparse(node))
-            texts = [_compared(count, op, whole, each) for each in others]
+            wholes = [_times(whole, each) for each in others]
         case _:
             return
-    for text in texts:
+    for each in wholes:
+        text = ast.unparse(ast.Compare(count, [op], [each]))
         yield from Edit.part(source, node, text)
 
 
-def _compared(count: ast.expr, op: ast.cmpop, whole: ast.expr, times: str) -> str:
-    if times:
-        whole = ast.BinOp(whole, ast.Mult(), ast.parse(times, mode="eval").body)
-    return ast.unparse(ast.Compare(count, [op], [whole]))
+def _times(whole: ast.expr, count: str) -> ast.expr:
+    return ast.BinOp(whole, ast.Mult(), ast.parse(count, mode="eval").body)
 
 
-def _counters(source: Source, nodes: list[ast.AST]) -> Iterator[Edit]:
+def _axes(source: Source, node: ast.AST, function: Function) -> Iterator[Edit]:
+    """Put an argument or a loop's variable, or its first element, in the place of a number."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr=attr), args=[ast.Constant(value=int()) as number]
+        ) if attr in _OF_AN_AXIS:
+            names = [each.arg for each in function.args.args if each.arg != "self"]
+            for loop in ast.walk(function):
+                match loop:
+                    case (ast.For() | ast.comprehension()) as loop:
+                        if isinstance(loop.target, ast.Name):
+                            names.append(loop.target.id)
+            for name in dict.fromkeys(names):
+                yield from Edit.part(source, number, name)
+                yield from Edit.part(source, number, f"{name}[0]")
+
+
+def _counters(
+    source: Source, nodes: list[ast.AST], announced: list[str]
+) -> Iterator[Edit]:
     """Let an `if` ask a counter that its function changes, and that no comparison reads."""
-    compared = {
-        name
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Compare)
-        for name in _attributes(node)
-    }
+    compares = (n for n in ast.walk(source.tree) if isinstance(n, ast.Compare))
+    compared = _attributes(compares)
+    heads = [each for each in nodes if isinstance(each, ast.If)]
     for node in nodes:
         match node:
             case ast.AugAssign(
                 target=ast.Attribute() as place, value=ast.Constant(value=1)
             ) if ast.unparse(place) not in compared:
-                for head in nodes:
-                    if isinstance(head, ast.If) and head.lineno > node.lineno:
-                        for whole in _wholes(source, node, head):
-                            text = f"{ast.unparse(place)} == {whole}"
-                            yield from Edit.part(source, head.test, text)
+                for head in (each for each in heads if each.lineno > node.lineno):
+                    wholes = ["0"]
+                    if not isinstance(node.op, ast.Sub):
+                        wholes = [*_wholes(head, announced)]
+                    for whole in wholes:
+                        text = f"{ast.unparse(place)} == {whole}"
+                        yield from Edit.part(source, head.test, text)
 
 
-def _wholes(source: Source, node: ast.AugAssign, head: ast.If) -> Iterator[str]:
+def _wholes(head: ast.If, announced: list[str]) -> Iterator[str]:
     """Yield the numbers at which a counter may be complete."""
-    if isinstance(node.op, ast.Sub):
-        yield "0"
-        return
     for part in ast.walk(head.test):
         if isinstance(part, ast.Subscript):
             whole = f"len({ast.unparse(part.value)})"
-            yield from (f"{whole} * {each}" for each in _announced(source))
+            yield from (f"{whole} * {each}" for each in announced)
             yield whole
 
 
 def _flags(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[Edit]:
     """Ask a flag that is set and that no condition reads."""
-    asked = {name for test in _tests(owner) for name in _attributes(test)}
+    conditions = ast.If | ast.While | ast.IfExp
+    nodes = [*ast.walk(owner)]
+    asked = _attributes(n.test for n in nodes if isinstance(n, conditions))
+    asked |= _attributes(n for n in nodes if isinstance(n, ast.BoolOp | ast.Compare))
     unasked = [flag for flag in _set_flags(owner) if flag not in asked]
     if _gives(function) or any(flag in _set_flags(function) for flag in unasked):
         return
@@ -135,17 +148,17 @@ def _gives(function: Function) -> bool:
 
 
 def _set_flags(owner: ast.AST) -> list[str]:
-    """List the attributes of `self` that are set to True or False."""
-    found: dict[str, None] = {}
-    for node in ast.walk(owner):
-        for target, value in _pairs(node):
-            is_flag = isinstance(value, ast.Constant) and isinstance(value.value, bool)
-            if is_flag and isinstance(target, ast.Attribute):
-                found[ast.unparse(target)] = None
-    return [*found]
+    """List the attributes that are set to True or False."""
+    pairs = (pair for node in ast.walk(owner) for pair in _assigned(node))
+    flags = dict[str, None]()
+    for pair in pairs:
+        match pair:
+            case ast.Attribute() as place, ast.Constant(value=bool()):
+                flags[ast.unparse(place)] = None
+    return [*flags]
 
 
-def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield the places that an assignment sets, each with its value."""
     match node:
         case ast.Assign(targets=[ast.Tuple(elts=places)], value=ast.Tuple(elts=values)):
@@ -154,24 +167,16 @@ def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield place, value
 
 
-def _tests(owner: ast.ClassDef) -> Iterator[ast.expr]:
-    for node in ast.walk(owner):
-        if isinstance(node, ast.If | ast.While | ast.IfExp):
-            yield node.test
-        elif isinstance(node, ast.BoolOp | ast.Compare):
-            yield node
-
-
-def _attributes(node: ast.AST) -> Iterator[str]:
-    for part in ast.walk(node):
-        if isinstance(part, ast.Attribute):
-            yield ast.unparse(part)
+def _attributes(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the attributes in expressions."""
+    parts = (part for node in nodes for part in ast.walk(node))
+    return {ast.unparse(part) for part in parts if isinstance(part, ast.Attribute)}
 
 
 def _saved(source: Source, function: Function) -> Iterator[Edit]:
     """Set an attribute back whose value was saved in a name."""
-    pairs = [pair for node in ast.walk(function) for pair in _pairs(node)]
-    texts = {(ast.unparse(place), ast.unparse(value)) for place, value in pairs}
+    pairs = [pair for node in ast.walk(function) for pair in _assigned(node)]
+    texts = dict.fromkeys((ast.unparse(place), ast.unparse(v)) for place, v in pairs)
     changed = {place for place, _ in texts}
     for name, place in texts:
         if name.isidentifier() and place in changed and (place, name) not in texts:
@@ -184,8 +189,9 @@ def _saved(source: Source, function: Function) -> Iterator[Edit]:
 
 def _keys(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[Edit]:
     """Add to a key of a dict what a method says about the element."""
-    keys = {name for node in ast.walk(function) for name in _looked_up(node)}
-    for node in ast.walk(function):
+    nodes = [*ast.walk(function)]
+    keys = {*map(_key_of, nodes)}
+    for node in nodes:
         match node:
             case ast.Assign(
                 targets=[ast.Name(id=name)], value=ast.Tuple(elts=parts) as whole
@@ -193,62 +199,27 @@ def _keys(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[E
                 for call in _calls(owner, function, whole):
                     text = ", ".join([*map(ast.unparse, parts), call])
                     yield from Edit.part(source, whole, f"({text})")
-            case _:
-                pass
 
 
-def _looked_up(node: ast.AST) -> Iterator[str]:
-    """Yield the names by which an expression looks into a dict."""
+def _key_of(node: ast.AST) -> str | None:
+    """Return the name by which an expression looks into a dict."""
     match node:
         case ast.Subscript(slice=ast.Name(id=name)):
-            yield name
-        case ast.Call(func=ast.Attribute(attr=attr), args=[ast.Name(id=name), *_]):
-            if attr in _LOOKUPS:
-                yield name
-        case _:
-            pass
+            return name
+        case ast.Call(
+            func=ast.Attribute(attr="get" | "pop" | "setdefault"),
+            args=[ast.Name(id=name), *_],
+        ):
+            return name
+    return None
 
 
 def _calls(owner: ast.ClassDef, function: Function, key: ast.Tuple) -> Iterator[str]:
     """Yield calls of methods that say something of one element that a key is about."""
-    key_text = ast.unparse(key)
-    elements = dict.fromkeys(
-        part.id
-        for call in ast.walk(key)
-        if isinstance(call, ast.Call)
-        for part in call.args
-        if isinstance(part, ast.Name)
-    )
-    for method in methods_of(owner).values():
-        if (
-            method is not function
-            and _gives(method)
-            and len(method.args.args) == 2
-            and f"self.{method.name}(" not in key_text
-        ):
-            yield from (f"self.{method.name}({element})" for element in elements)
-
-
-def _axes(source: Source, node: ast.Call, names: Iterable[str]) -> Iterator[Edit]:
-    """Put an argument of the function, or its first element, in the place of a number."""
-    match node:
-        case ast.Call(
-            func=ast.Attribute(attr=attr), args=[ast.Constant(value=int()) as number]
-        ) if attr in _OF_AN_AXIS:
-            for name in names:
-                yield from Edit.part(source, number, name)
-                yield from Edit.part(source, number, f"{name}[0]")
-        case _:
-            pass
-
-
-def _names(function: Function) -> list[str]:
-    """List the arguments of a function and the variables of its loops."""
-    arguments = [each.arg for each in function.args.args if each.arg != "self"]
-    loops = [
-        node.target.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.For | ast.comprehension)
-        and isinstance(node.target, ast.Name)
-    ]
-    return [*dict.fromkeys([*arguments, *loops])]
+    calls = (each for each in ast.walk(key) if isinstance(each, ast.Call))
+    given = (part for call in calls for part in call.args)
+    elements = dict.fromkeys(e.id for e in given if isinstance(e, ast.Name))
+    for name, method in methods_of(owner).items():
+        is_of_one = method is not function and len(method.args.args) == 2
+        if is_of_one and _gives(method) and f"self.{name}(" not in ast.unparse(key):
+            yield from (f"self.{name}({element})" for element in elements)

@@ -27,17 +27,15 @@ from typing import Any, Final
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.explain.waits.answers import (
     Answer,
-    HarmWithout,
     NeedWord,
     PlayedSubject,
-    WhyUndecided,
 )
 from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.static_calls import calls_in
 from syncverify.explain.waits.taken_out import (
+    KnownPoint,
     PlayedPart,
     PlaysWithout,
-    PointOfTraces,
     TracedPart,
     TracesWithout,
     harm_of_model,
@@ -50,7 +48,6 @@ from syncverify.playing.packed_subject import pack_subject
 from syncverify.processes.calls import run_in_processes
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
-from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
 from syncverify.trace.source_lines import code_of_line
 from syncverify.trace.sync_points import SyncPoint
@@ -72,37 +69,6 @@ def call_here(
 
 
 @dataclass(slots=True)
-class _Point:
-    """The plays of one point: the first part that breaks has the answer."""
-
-    parts: dict[int, PlaysWithout] = field(default_factory=dict)
-
-    @property
-    def breaking(self) -> list[int]:
-        """List the parts that break."""
-        return sorted(number for number, each in self.parts.items() if each.harm)
-
-    @property
-    def harm(self) -> HarmWithout | None:
-        """The harm of the first part that breaks."""
-        return next((self.parts[number].harm for number in self.breaking), None)
-
-    @property
-    def reason(self) -> WhyUndecided:
-        """Why nothing is known of a point without harm."""
-        reasons = (self.parts[number].reason for number in sorted(self.parts))
-        return next(filter(None, reasons), "")
-
-    @property
-    def wrong(self) -> Iterator[FoundViolation]:
-        """Yield violations with the point as well, up to the first part that breaks."""
-        last = next(iter(self.breaking), math.inf)
-        for number in sorted(self.parts):
-            if number <= last:
-                yield from self.parts[number].wrong
-
-
-@dataclass(slots=True)
 class WaitSearch:
     """The search for the points of one subject that are needed."""
 
@@ -115,12 +81,13 @@ class WaitSearch:
     make_calls: MakeCalls = run_in_processes  # those that play without a point
     traces: TracesWithout = field(default_factory=TracesWithout)
     num_plays: int = 0  # without a point
-    _points: dict[SyncPoint, _Point] = field(default_factory=dict)
 
     @property
     def wrong(self) -> tuple[str, ...]:
         """Tokens of the scenarios that break with all points."""
-        of_plays = (each for point in self._points.values() for each in point.wrong)
+        points = self.traces.points.values()
+        parts = (part for known in points for part in known.known_parts)
+        of_plays = (each for part in parts for each in part.wrong)
         found = [*self.traces.wrong, *sorted(of_plays, key=lambda one: one.token)]
         return tuple({each.scenario: each.token for each in reversed(found)}.values())
 
@@ -197,8 +164,8 @@ class WaitSearch:
                 lost.append(replace(part, scenarios=(decode(found.token).scenario,)))
         for part, found in self._played(lost):
             if not found.token:
-                parts = self._points[part.point].parts
-                parts[part.number] = PlaysWithout(reason="process lost")
+                known = self.traces.points[part.point]
+                known.parts[part.number] = PlaysWithout(reason="process lost")
 
     def _played(
         self, parts: Iterable[PlayedPart]
@@ -207,7 +174,7 @@ class WaitSearch:
         for part, found in calls(
             play_without, parts, jobs=self.jobs, lost=of_lost_process
         ):
-            self._points.setdefault(part.point, _Point()).parts[part.number] = found
+            self.traces.points[part.point].parts[part.number] = found
             yield part, found
 
     def _parts(self, packed: bytes) -> Iterator[PlayedPart]:
@@ -215,14 +182,11 @@ class WaitSearch:
         rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
         for number in range(max(map(len, rows), default=0)):
             for row in rows:
-                if number < len(row) and not self._is_broken(row[number].point):
+                if number < len(row) and not self.traces.points[row[0].point].harm:
                     yield row[number]
 
-    def _is_broken(self, point: SyncPoint) -> bool:
-        return point in self._points and bool(self._points[point].breaking)
-
     def _parts_of(
-        self, packed: bytes, point: SyncPoint, known: PointOfTraces
+        self, packed: bytes, point: SyncPoint, known: KnownPoint
     ) -> list[PlayedPart]:
         breaking = tuple(known.breaking)
         parts = [()] if breaking else _in_parts(known.scenarios)
@@ -239,13 +203,13 @@ class WaitSearch:
         limits = {"names_torch": self.names_torch, "deadline": self.deadline}
         return {"subject": packed, **limits}
 
-    def _answer(
-        self, point: SyncPoint, known: PointOfTraces, *, is_cut: bool = False
-    ) -> Answer:
-        played = self._points.get(point, _Point())
-        reason = played.reason or ("time limit" if is_cut else "")
+    def _answer(self, point: SyncPoint, known: KnownPoint, *, is_cut: bool) -> Answer:
+        reasons = [each.reason for each in known.known_parts if each.reason]
+        if is_cut:
+            reasons.append("time limit")
+        reason = reasons[0] if reasons else ""
         word: NeedWord = "undecided" if reason else "superfluous"
-        harm = played.harm
+        harm = known.harm
         if point.kind == REFERENCE and known.breaking:
             harm = harm_of_model(known.breaking)
         if harm is not None:
@@ -271,7 +235,7 @@ class WaitSearch:
                 )
 
 
-def _num_to_play(point: SyncPoint, known: PointOfTraces) -> int:
+def _num_to_play(point: SyncPoint, known: KnownPoint) -> int:
     return 0 if known.breaking or point.kind == REFERENCE else len(known.scenarios)
 
 

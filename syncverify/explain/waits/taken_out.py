@@ -81,22 +81,47 @@ class PlayedPart(Part):
     breaking: tuple[FoundViolation, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PlaysWithout:
+    """Findings of the plays of one part without a point."""
+
+    harm: HarmWithout | None = None  # None if nothing breaks
+    # Why it is not known that nothing breaks; "" if it is known, or something breaks.
+    reason: WhyUndecided = ""
+    token: str = ""  # scenario in which the process was lost; "" if it was not
+    # A violation of each scenario that breaks with the point as well, and says nothing.
+    wrong: tuple[FoundViolation, ...] = ()
+
+
 @dataclass(slots=True)
-class PointOfTraces:
-    """Findings of traces about one point."""
+class KnownPoint:
+    """Findings about one point: of traces, and of plays, whose first part that breaks counts."""
 
     scenarios: list[Scenario] = field(default_factory=list)  # that reach it
     # Violations of traces without it, of the first few scenarios that have some.
     breaking: list[FoundViolation] = field(default_factory=list)
     # Most microseconds by which steps of a scenario end sooner without it, a step.
     exposed: float = 0.0
+    parts: dict[int, PlaysWithout] = field(default_factory=dict)
+
+    @property
+    def known_parts(self) -> list[PlaysWithout]:
+        """List the parts, up to the first one that breaks."""
+        parts = [self.parts[number] for number in sorted(self.parts)]
+        end = next((n for n, each in enumerate(parts, 1) if each.harm), len(parts))
+        return parts[:end]
+
+    @property
+    def harm(self) -> HarmWithout | None:
+        """The harm of the first part that breaks."""
+        return next((each.harm for each in self.known_parts if each.harm), None)
 
 
 @dataclass(slots=True)
 class TracesWithout:
     """Findings of the traces of scenarios about all points, in the order in which they were met."""
 
-    points: dict[SyncPoint, PointOfTraces] = field(default_factory=dict)
+    points: dict[SyncPoint, KnownPoint] = field(default_factory=dict)
     # A violation of each scenario that breaks with all points, and says nothing of any.
     wrong: list[FoundViolation] = field(default_factory=list)
     num_refused: int = 0  # scenarios that the subject refused, as its contract allows
@@ -107,7 +132,7 @@ class TracesWithout:
     def add(self, other: TracesWithout) -> None:
         """Add the findings of the scenarios after these."""
         for point, more in other.points.items():
-            known = self.points.setdefault(point, PointOfTraces())
+            known = self.points.setdefault(point, KnownPoint())
             known.scenarios += more.scenarios
             known.breaking = [*known.breaking, *more.breaking][:_MOST_SHOWN]
             known.exposed = max(known.exposed, more.exposed)
@@ -146,12 +171,12 @@ def _take_out(
     run: Run,
     subject: Subject,
     link: Link,
-    points: dict[SyncPoint, PointOfTraces],
+    points: dict[SyncPoint, KnownPoint],
 ) -> None:
     traces = [rank.trace for rank in run.ranks]
     whole = microseconds(traces, link)
     for point in (*points_of(traces), *kept_references(traces)):
-        known = points.setdefault(point, PointOfTraces())
+        known = points.setdefault(point, KnownPoint())
         known.scenarios.append(scenario)
         if len(known.breaking) >= _MOST_SHOWN:
             continue
@@ -168,18 +193,6 @@ def _violations(scenario: Scenario, run: Run, subject: Subject) -> list[FoundVio
     """Return the first violation of a run, if there is one."""
     found = judge_run(scenario, run, subject.capabilities).violations
     return [FoundViolation(each, scenario) for each in found[:1]]
-
-
-@dataclass(frozen=True, slots=True)
-class PlaysWithout:
-    """Findings of plays without a point."""
-
-    harm: HarmWithout | None = None  # None if nothing breaks
-    # Why it is not known that nothing breaks; "" if it is known, or something breaks.
-    reason: WhyUndecided = ""
-    token: str = ""  # scenario in which the process was lost; "" if it was not
-    # A violation of each scenario that breaks with the point as well, and says nothing.
-    wrong: tuple[FoundViolation, ...] = ()
 
 
 def play_without(part: PlayedPart) -> PlaysWithout:

@@ -244,17 +244,16 @@ class AdversarialRecorder(RankRecorder):
         The rank program observes a gradient when the host reads it. A read that runs late
         sees another value, which this recorder kept.
         """
-        observations = [*map(self._corrected, played.observations)]
+        observations = list[Observation]()
+        for each in played.observations:
+            late = self.late_read(each.step)
+            if late is not None and each.point == "reduced":
+                seen = each.gradients.items()
+                names = [name for name, gradient in seen if gradient is not None]
+                values = dict(zip(names, late, strict=True))
+                each = replace(each, gradients={**each.gradients, **values})
+            observations.append(each)
         return replace(played, observations=observations)
-
-    def _corrected(self, observation: Observation) -> Observation:
-        late = self.late_read(observation.step)
-        if late is None or observation.point != "reduced":
-            return observation
-        seen = observation.gradients
-        names = [name for name, gradient in seen.items() if gradient is not None]
-        values = dict(zip(names, late, strict=True))
-        return replace(observation, gradients={**seen, **values})
 
     def _is_late(self, number: int, late: frozenset[int]) -> bool:
         return number in late and not self._is_over

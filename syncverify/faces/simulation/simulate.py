@@ -119,9 +119,7 @@ class _Plays:
     unplayed: Simulation  # the outcome before the first play
     # Violations by identity and lines, each with the schedule that showed it first.
     found: dict[object, FoundInProgram] = field(default_factory=dict)
-    shown: Played | None = (
-        None  # the first play with a violation, or else the first play
-    )
+    shown: Played | None = None  # the first with a violation, or else the first
     num_runs: int = 0
 
     def of(self, choice: ScheduleChoice, schedule: Schedule) -> Iterator[Simulation]:
@@ -175,13 +173,8 @@ class _Plays:
         self.num_runs += 1
         is_for_nccl = self.setup.device == "cuda"
         violations = judge_traced(TracedRun(played.run, is_for_nccl=is_for_nccl))
-        new = {
-            # Equal for one defect in two runs.
-            (each.identity, each.evidence.lines): FoundInProgram(
-                each, taken, played.run
-            )
-            for each in violations
-        }
-        if self.shown is None or (new and not self.found):
+        if self.shown is None or (violations and not self.found):
             self.shown = played
-        self.found |= {key: each for key, each in new.items() if key not in self.found}
+        for each in violations:
+            key = each.identity, each.evidence.lines  # equal for one defect in two runs
+            self.found.setdefault(key, FoundInProgram(each, taken, played.run))

@@ -56,12 +56,8 @@ class Simulation(Rendered):
     violations: tuple[FoundInProgram, ...] = ()
     run: Run | None = None  # traces and fault of that run
     num_runs: int = 0
-    coverage: ScheduleCoverage | None = (
-        None  # the part of all schedules that was played
-    )
-    refused: str = (
-        ""  # what the machine does not simulate; "" where it played the program
-    )
+    coverage: ScheduleCoverage | None = None
+    refused: str = ""  # what the machine does not simulate; "" where it played
     # What is not wrong for certain, and what no violation names: collectives that nothing waits
     # for, and equal ones that ranks issue in opposite orders.
     remarks: tuple[Remark, ...] = ()

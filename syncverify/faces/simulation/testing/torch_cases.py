@@ -82,11 +82,13 @@ def _in_place(
         @functools.wraps(test)
         def method(self: Any) -> None:
             __tracebackhide__ = True
-            if self.rank == _NO_RANK:
-                with place():
-                    _play(self, run, options)
-            else:
+            if self.rank != _NO_RANK:
                 test()
+                return
+            name = self.id().rpartition(".")[2]
+            on_rank = functools.partial(run, self, name)
+            with place():
+                _play(on_rank, type(self), name, int(self.world_size), options)
 
         return types.MethodType(method, case)
 
@@ -94,22 +96,20 @@ def _in_place(
 
 
 def _play(
-    case: Any, run: Callable[[Any, str, int], None], options: TestOptions
+    test: Callable[[int], None],
+    kind: type,
+    name: str,
+    num_ranks: int,
+    options: TestOptions,
 ) -> None:
     __tracebackhide__ = True
-    kind, num_ranks = type(case), int(case.world_size)
-    name = case.id().rpartition(".")[2]
 
     def on_rank(rank: int) -> None:
         with without_group(), _skips():
-            run(case, name, rank)
+            test(rank)
 
-    full_name = f"{pytest_id(kind, name)} {_how(options)}"
-    play_test(on_rank, num_ranks, options, name=full_name)
-
-
-def _how(options: TestOptions) -> str:
-    return f"--simulate-ranks --simulate-device={options.device}"
+    how = f"--simulate-ranks --simulate-device={options.device}"
+    play_test(on_rank, num_ranks, options, name=f"{pytest_id(kind, name)} {how}")
 
 
 @contextmanager
@@ -184,14 +184,12 @@ def _on_threads_of_a_test(options: TestOptions) -> Any:
         def test(case: Any, *args: Any, **options_of_test: Any) -> None:
             __tracebackhide__ = True
 
-            def on_rank(rank: int) -> None:
-                with without_group(), _skips():
-                    dist.init_process_group("threaded")
-                    func(case, *args, **options_of_test)
+            def on_rank(_: int) -> None:
+                dist.init_process_group("threaded")
+                func(case, *args, **options_of_test)
 
-            name = f"{pytest_id(type(case), func.__name__)} {_how(options)}"
             with one_device():
-                play_test(on_rank, world_size, options, name=name)
+                _play(on_rank, type(case), func.__name__, world_size, options)
 
         return test
 
