@@ -27,7 +27,7 @@ from syncverify.processes.calls import Crew
 from syncverify.progress import Progress, SilentProgress
 from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.scenario.settings import Settings
-from syncverify.search.budget import AFTER_A_HANG, Budget, OutOfBudgetError, is_hang
+from syncverify.search.budget import AFTER_A_HANG, OutOfBudgetError, is_hang
 from syncverify.search.campaign_file import CampaignFile
 from syncverify.search.drawing import Drawing
 from syncverify.search.exploration import Exploration, explore
@@ -111,7 +111,7 @@ def _search_of(
 ) -> tuple[Drawing, Judge]:
     drawing = Drawing.of(subject.capabilities, settings)
     choice = ScheduleChoice.parse(settings.schedules)
-    return drawing, Judge(subject, backend, choice, settings.random_seed, Budget())
+    return drawing, Judge(subject, backend, choice, settings.random_seed)
 
 
 @dataclass(frozen=True, slots=True)

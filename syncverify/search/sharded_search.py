@@ -86,13 +86,18 @@ def explore_in_shards(
     `campaign` has the shards that earlier calls have played. Nothing is shrunk.
     """
     done = _new(subject, settings) if campaign is None else campaign.done
-    counts = JointProgress(progress, done.num_examples)
+    exploration = _Exploration(
+        subject,
+        pack_subject(subject),
+        settings,
+        progress,
+        done,
+        campaign,
+        num_played=done.num_examples,
+    )
     met = done.with_all({}).result.met
     for identity in met.reported():
-        counts.hear(met.own[identity])
-    exploration = _Exploration(
-        subject, pack_subject(subject), settings, counts, done, campaign
-    )
+        exploration.hear(met.own[identity])
     done = exploration.play(crew)
     is_whole = done.num_merged == num_shards(settings) or settings.stop_at_first
     if campaign is not None and is_whole:
@@ -105,14 +110,19 @@ def explore_in_shards(
 
 @dataclass(slots=True)
 class _Exploration:
-    """The shards of a search, and the results of those that were played."""
+    """The shards of a search: their progress together, and the results of those that were played."""
 
     subject: Subject
     packed: bytes
     settings: Settings
-    counts: JointProgress
+    progress: Progress[FoundViolation]
     done: DoneShards
     file: CampaignFile | None
+    num_played: int
+    # Number of scenarios of shards that play; one that is played anew, as its process was lost,
+    # counts once.
+    by_shard: dict[int, int] = field(default_factory=dict)
+    met: set[Identity] = field(default_factory=set)
     # Results of shards that ended early, which the next call plays as a whole.
     begun: dict[int, SearchResult] = field(default_factory=dict)
 
@@ -124,12 +134,12 @@ class _Exploration:
             if self.file is not None:
                 self.file.write(self.done)
             is_late = limit is not None and time.monotonic() > started + limit
-            return is_late or (self.settings.stop_at_first and self.counts.has_met)
+            return is_late or (self.settings.stop_at_first and bool(self.met))
 
         play = play_apart
         if crew is run_here:
             play = functools.partial(play_shard, subject=self.subject)
-        results = crew(play, self._left(), hear=self.counts.hear, stops=stops)
+        results = crew(play, self._left(), hear=self.hear, stops=stops)
         try:
             with closing(results):
                 for shard, result in results:
@@ -139,6 +149,17 @@ class _Exploration:
             if self.file is not None:
                 self.file.write(self.done, at_once=True)
         return self.done.with_all(self.begun)
+
+    def hear(self, word: object) -> None:
+        """Hand on the progress of a shard."""
+        match word:
+            case FoundViolation():
+                self.met.add(word.violation.identity)
+                self.progress.found(word)
+            case ShardPlayed(number, num_examples):
+                self.num_played += num_examples - self.by_shard.get(number, 0)
+                self.by_shard[number] = num_examples
+                self.progress.played(self.num_played, len(self.met))
 
     def _left(self) -> Iterator[Shard]:
         """Yield the shards to play; none after a shard that ended the search."""
@@ -153,7 +174,7 @@ class _Exploration:
         return shard_of(number, self.packed, self.settings)
 
     def _take(self, shard: Shard, result: SearchResult, *, is_cut: bool) -> None:
-        self.counts.note_end(shard.number)
+        self.by_shard.pop(shard.number, None)
         is_short = result.num_examples < shard.settings.examples
         if result.stopped or (is_cut and is_short):
             self.begun[shard.number] = result
@@ -165,33 +186,3 @@ def _new(subject: Subject, settings: Settings) -> DoneShards:
     """Return the result of a search before its first scenario."""
     coverage = Coverage(Space(subject.capabilities, settings.ranks))
     return DoneShards(SearchResult(0, 0.0, coverage, []))
-
-
-class JointProgress:
-    """The progress of all shards together, after some scenarios before."""
-
-    def __init__(self, progress: Progress[FoundViolation], num_played: int) -> None:
-        self._progress, self._num_played = progress, num_played
-        # A shard that is played anew, as its process was lost, counts once.
-        self._by_shard: dict[int, int] = {}
-        self._met: set[Identity] = set()
-
-    @property
-    def has_met(self) -> bool:
-        """Tell whether a shard has met a violation."""
-        return bool(self._met)
-
-    def hear(self, word: object) -> None:
-        """Hand on the progress of a shard."""
-        match word:
-            case FoundViolation():
-                self._met.add(word.violation.identity)
-                self._progress.found(word)
-            case ShardPlayed(number, num_examples):
-                self._num_played += num_examples - self._by_shard.get(number, 0)
-                self._by_shard[number] = num_examples
-                self._progress.played(self._num_played, len(self._met))
-
-    def note_end(self, number: int) -> None:
-        """Note that no more comes from a shard."""
-        self._by_shard.pop(number, None)
