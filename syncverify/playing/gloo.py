@@ -31,8 +31,8 @@ from syncverify.errors import InternalError
 from syncverify.playing.messages import Job, announce
 from syncverify.playing.packed_subject import pack_subject
 from syncverify.playing.workers import WorkerGathering, WorkerPool
-from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
+from syncverify.processes.system import require_descriptors
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Fault, Run

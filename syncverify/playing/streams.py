@@ -13,8 +13,8 @@ from syncverify.playing.faults import hub_fault
 from syncverify.playing.messages import Job, announce, unpack_result
 from syncverify.playing.packed_subject import pack_subject
 from syncverify.playing.workers import WorkerPool
-from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
+from syncverify.processes.system import require_descriptors
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.apart.hub import HeardRank, Hub
 from syncverify.subjects.subject import Subject

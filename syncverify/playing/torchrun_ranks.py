@@ -31,9 +31,8 @@ from syncverify.playing.messages import (
     unpack_data,
     unpack_outcome,
 )
-from syncverify.processes.process_state import LocalProcess, Work
+from syncverify.processes.process_state import LocalProcess, Work, name_own_thread
 from syncverify.processes.silence import SilenceKind
-from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import Fault
 

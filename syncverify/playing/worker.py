@@ -43,7 +43,7 @@ from syncverify.playing.process_rank import RankPart, play_rank
 from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.playing.rank_groups import use_loopback
-from syncverify.processes.thread_demand import name_own_thread
+from syncverify.processes.process_state import name_own_thread
 from syncverify.processes.wire import Wire
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.recorder import Recorder

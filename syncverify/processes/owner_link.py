@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from syncverify.processes.thread_demand import name_own_thread
+from syncverify.processes.process_state import name_own_thread
 
 _BEAT_SECONDS = 1.0
 

@@ -21,10 +21,10 @@ from syncverify.sim.network.own_default_group import (
 from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
-from syncverify.sim.network.threaded_world import thread_local_world
+from syncverify.sim.network.threaded_world import has_groups, thread_local_world
 from syncverify.sim.per_rank.state import StateOfRanks
 from syncverify.sim.process_wide.cycle_collection import no_collection_of_cycles
-from syncverify.sim.rank_environment import rank_environment
+from syncverify.sim.process_wide.rank_variables import rank_environment
 from syncverify.sim.recording.foreign_threads import (
     refusing_threads_that_communicate,
 )
@@ -119,7 +119,7 @@ class SimulatedMachine:
         backend = registered_backend(self.world)
         threads = refusing_threads_that_communicate()
         world, plans = thread_local_world(), obvious_plans()
-        variables = rank_environment()
+        variables = rank_environment(has_groups)
         with (
             world, backend, plans, modules, cycles, threads, variables, self._state.apart(),
             own_default_groups(make_group, store, self.world),

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from syncverify.processes.thread_demand import name_own_thread
+from syncverify.processes.process_state import name_own_thread
 from syncverify.processes.wire import Wire
 from syncverify.sim.apart.messages import Moved, RankEnded
 from syncverify.sim.apart.remote_turns import RemoteTurns
