@@ -146,14 +146,11 @@ class GlooBackend:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason why a loss may not be the scenario's fault.
-
-    Attributes:
-        num_before: How often the same loss has to come before, in other processes, until it
-            is the scenario's fault.
-    """
+    """A reason why a loss may not be the scenario's fault."""
 
     words: str
+    # How often the same loss has to come before, in other processes, until it is the
+    # scenario's fault.
     num_before: int = 1
 
 

@@ -41,19 +41,16 @@ from syncverify.trace.run import RankRun
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """The part of one rank in a job.
+    """The part of one rank in a job."""
 
-    Attributes:
-        number: Number of the job; it keeps the keys of different jobs apart in the store.
-        transport: torch's name of the process group backend.
-        store: The store in which the ranks find each other.
-        timeout: Time after which a collective that waits for an absent rank fails.
-    """
-
+    # Number of the job; it keeps the keys of different jobs apart in the store.
     number: int
+    # torch's name of the process group backend.
     transport: str
+    # The store in which the ranks find each other.
     store: dist.Store
     rank: int
+    # Time after which a collective that waits for an absent rank fails.
     timeout: timedelta
     scenario: Scenario
     subject: Subject

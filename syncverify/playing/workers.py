@@ -108,13 +108,10 @@ _ANSWER_SHARE = 0.6
 
 @dataclass(kw_only=True)
 class WorkerGathering(Gathering[Supervised]):
-    """The outcomes that workers send.
-
-    Attributes:
-        started: Ranks of which the worker has taken the job.
-    """
+    """The outcomes that workers send."""
 
     job: int
+    # Ranks of which the worker has taken the job.
     started: set[int] = field(default_factory=set)
 
     def has_started(self, fault: Fault | None) -> bool:

@@ -33,12 +33,9 @@ _is_to_stop = threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call, from the parent to a process.
+    """A call, from the parent to a process."""
 
-    Attributes:
-        function: The pickled function, by value where it is of `__main__`.
-    """
-
+    # The pickled function, by value where it is of `__main__`.
     function: bytes
     item: object
 

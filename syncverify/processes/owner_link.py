@@ -50,14 +50,11 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A process of this one was lost in the scenario that was sent last.
-
-    Attributes:
-        signal: Number of the signal that ended the process; 0 for none.
-    """
+    """A process of this one was lost in the scenario that was sent last."""
 
     cause: Literal["process_died", "never_returns"]
     how: str
+    # Number of the signal that ended the process; 0 for none.
     signal: int = 0
     is_stopped: bool = False
 

@@ -50,30 +50,24 @@ _SERVED_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Thread:
-    """One thread at one moment.
+    """One thread at one moment."""
 
-    Attributes:
-        state: Letter of proc_pid_status(5): R runs or queues, D waits for a disk.
-        queued_seconds: Time for which it was ready and had no processor.
-        switches: How often it went to sleep by itself.
-        polls: Whether it wakes up by the clock, to see whether there is anything to do.
-    """
-
+    # Letter of proc_pid_status(5): R runs or queues, D waits for a disk.
     state: str
+    # Time for which it was ready and had no processor.
     queued_seconds: float
+    # How often it went to sleep by itself.
     switches: int
+    # Whether it wakes up by the clock, to see whether there is anything to do.
     polls: bool = False
 
 
 class Demand(NamedTuple):
-    """The demand of the threads of a process in one window.
-
-    Attributes:
-        is_ready: Whether a thread is ready now: it runs, queues, or waits for a disk or for
-            memory that was swapped out.
-    """
+    """The demand of the threads of a process in one window."""
 
     queued_seconds: float
+    # Whether a thread is ready now: it runs, queues, or waits for a disk or for memory
+    # that was swapped out.
     is_ready: bool
 
 
@@ -149,15 +143,12 @@ _HALTED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of all descendants of a process.
+    """The work of all descendants of a process."""
 
-    Attributes:
-        seconds: Processor time that they have used so far. It shrinks when one ends that
-            nobody waits for.
-        is_ready: Whether one runs, queues for a processor, or waits for a disk.
-    """
-
+    # Processor time that they have used so far. It shrinks when one ends that nobody
+    # waits for.
     seconds: float = 0.0
+    # Whether one runs, queues for a processor, or waits for a disk.
     is_ready: bool = False
 
 

@@ -31,16 +31,13 @@ _NUM_HASH_SEEDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recorded script.
-
-    Attributes:
-        lost: How the process of a rank ended without a last word, by rank.
-    """
+    """A recorded script."""
 
     script: Script
     device: Device
     run: Run
     refused: str = ""
+    # How the process of a rank ended without a last word, by rank.
     lost: dict[int, str] = field(default_factory=dict)
     was_interrupted: bool = False
 

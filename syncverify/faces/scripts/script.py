@@ -23,15 +23,12 @@ _MASTER: Final = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and its arguments.
+    """A script and its arguments."""
 
-    Attributes:
-        target: Path of the script, or name of a module.
-        is_module: Whether `target` names a module, as after `python -m`.
-    """
-
+    # Path of the script, or name of a module.
     target: str
     arguments: tuple[str, ...] = ()
+    # Whether `target` names a module, as after `python -m`.
     is_module: bool = False
 
     def check(self) -> None:

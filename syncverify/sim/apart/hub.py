@@ -46,21 +46,18 @@ _MAX_IDLE_TURNS_PER_RANK: Final = 2_000
 
 @dataclass(slots=True)
 class HeardRank:
-    """One rank, as the hub knows it.
-
-    Attributes:
-        has_begun: Whether its program has started, after imports that take seconds.
-        outbox: What other ranks did since its last turn.
-        stands: The word by which it gave its turn away; None while it runs.
-        lost: How its process ended without a last word; None if it did not.
-    """
+    """One rank, as the hub knows it."""
 
     rank: int
     process: Supervised
+    # Whether its program has started, after imports that take seconds.
     has_begun: bool = False
+    # What other ranks did since its last turn.
     outbox: list[SharedChange] = field(default_factory=list)
+    # The word by which it gave its turn away; None while it runs.
     stands: TurnOver | None = None
     ended: RankEnded | None = None
+    # How its process ended without a last word; None if it did not.
     lost: str | None = None
     trace: list[TraceRecord] = field(default_factory=list)
     last_launch: CollectiveLaunch | None = None

@@ -117,17 +117,14 @@ class _TraceReporter:
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """The place of a rank in a simulated machine.
-
-    Attributes:
-        device: Number of the GPU that the program hears of; None for the CPU.
-        num_devices: Number of GPUs that the program may name; None for any number.
-    """
+    """The place of a rank in a simulated machine."""
 
     rank: int
     num_ranks: int
     is_for_nccl: bool
+    # Number of the GPU that the program hears of; None for the CPU.
     device: int | None = None
+    # Number of GPUs that the program may name; None for any number.
     num_devices: int | None = None
 
     def recorders(self) -> list[RankRecorder]:

@@ -22,19 +22,16 @@ _BATCH = 2
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A module that scenarios may train.
+    """A module that scenarios may train."""
 
-    Attributes:
-        build: Makes the module of one rank, from the mesh and the global rank. Parameters
-            are float32, in their global shape. `forward` takes a seeded `torch.Generator` of
-            the CPU, draws a batch from it and returns a scalar loss. It runs with local parts
-            as parameters, takes sizes, dtypes and the device from them, and does not
-            communicate.
-        sharded: Tensor dim that the last mesh axis cuts, by parameter name; all other
-            parameters are replicated.
-    """
-
+    # Makes the module of one rank, from the mesh and the global rank. Parameters are
+    # float32, in their global shape. `forward` takes a seeded `torch.Generator` of the
+    # CPU, draws a batch from it and returns a scalar loss. It runs with local parts as
+    # parameters, takes sizes, dtypes and the device from them, and does not
+    # communicate.
     build: Callable[[MeshSpec, int], nn.Module]
+    # Tensor dim that the last mesh axis cuts, by parameter name; all other parameters
+    # are replicated.
     sharded: Mapping[str, int] = field(default_factory=dict)
 
     def global_shapes(self) -> dict[str, tuple[int, ...]]:
