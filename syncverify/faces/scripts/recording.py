@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncverify.errors import InternalError
-from syncverify.faces.scripts.script import RankJob, Script
-from syncverify.faces.scripts.surroundings import show_warnings
+from syncverify.faces.scripts.script import RankJob, Script, show_warnings
 from syncverify.faces.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.faces.simulation.playing import Played
 from syncverify.faces.simulation.program import Device
