@@ -119,9 +119,8 @@ class GlooBackend:
         gathering = WorkerGathering(
             workers, self._hang_timeout_seconds, job=self._num_jobs
         )
-        for rank in range(len(workers)):
-            job = Job(scenario.to_json(), packed, rank, self._num_jobs, port)
-            gathering.send(rank, job)
+        for rank, worker in enumerate(workers):
+            worker.send(Job(scenario.to_json(), packed, rank, self._num_jobs, port))
         return gathering
 
     def _discard(self, gathering: WorkerGathering) -> None:

@@ -6,8 +6,6 @@ judges the order of their streams, which gloo cannot.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from syncverify.errors import InternalError
 from syncverify.playing.faults import hub_fault
 from syncverify.playing.messages import Job, announce, unpack_result
@@ -65,8 +63,7 @@ class StreamsBackend:
         workers = self._pool.take(scenario.mesh.num_ranks)
         packed, text = pack_subject(subject), scenario.to_json()
         for rank, worker in enumerate(workers):
-            with suppress(OSError):  # it is gone, and its end is heard next
-                worker.send(Job(text, packed, rank))
+            worker.send(Job(text, packed, rank))
         return Hub(workers, self._hang_timeout_seconds)
 
 

@@ -118,13 +118,6 @@ class WorkerGathering(Gathering[Supervised]):
         """Tell whether the workers at fault had taken the job."""
         return fault is not None and self.started.issuperset(fault.ranks)
 
-    def send(self, rank: int, message: object) -> None:
-        """Send a message to a rank; a rank that is gone has died."""
-        try:
-            self.processes[rank].send(message)
-        except OSError:
-            self.died[rank] = self.processes[rank].exit_reason()
-
     @override
     def _receive(self, patience_seconds: float) -> bool:
         return self._receive_from(self.pending(), patience_seconds)
@@ -156,7 +149,7 @@ class WorkerGathering(Gathering[Supervised]):
     def _ask(self, seconds: float) -> None:
         self.statuses.clear()
         for rank in self.pending():
-            self.send(rank, StatusRequest())
+            self.processes[rank].send(StatusRequest())
         # All ranks answer meanwhile: two that are silent cost the time of one.
         deadline = time.monotonic() + _ANSWER_SHARE * seconds
         while asked := [

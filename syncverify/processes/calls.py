@@ -6,7 +6,6 @@ caller has a result for it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import signal
@@ -213,8 +212,7 @@ class _Crew(Generic[Item]):
 
     def _call(self, process: Supervised, item: Item) -> None:
         self.running[process] = item
-        with contextlib.suppress(OSError):  # it has ended, and hangs up
-            process.send(_Call(self._function, item))
+        process.send(_Call(self._function, item))
 
     def losses(self) -> Iterator[tuple[Supervised, Lost]]:
         """Yield each process that has ended, or in which Python does not run any more."""
@@ -229,8 +227,7 @@ class _Crew(Generic[Item]):
         if not self._is_told_to_stop:
             self._is_told_to_stop = True
             for process in self.running:
-                with contextlib.suppress(OSError):
-                    process.send(_Stop())
+                process.send(_Stop())
 
     def give_up(self, process: Supervised, end: Lost) -> NoReturn:
         """Leave the verdict on a lost process to the owner, or else raise an error.

@@ -127,12 +127,9 @@ class Supervised(LocalProcess):
         return self._wire.fileno()
 
     def send(self, message: object) -> None:
-        """Send a value.
-
-        Raises:
-            OSError: The process is gone.
-        """
-        self._wire.send(message)
+        """Send a value; nothing to a process that is gone, which is heard next."""
+        with contextlib.suppress(OSError):
+            self._wire.send(message)
 
     def hear(self) -> list[Any]:
         """Return the words that came, without signs of life; `[HungUp()]` after the last."""

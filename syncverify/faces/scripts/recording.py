@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -73,8 +72,7 @@ def record(
         for rank in range(num_ranks)
     ]
     for rank, process in enumerate(processes):
-        with contextlib.suppress(OSError):  # it is gone, and is heard to be
-            process.send(RankJob(script, rank, num_ranks, device, names_torch))
+        process.send(RankJob(script, rank, num_ranks, device, names_torch))
     hub = Hub(
         processes,
         hang_timeout_seconds,

@@ -13,7 +13,6 @@ Note [Turns between processes]
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -181,8 +180,7 @@ class Hub:
     def _play_turn(self, own: HeardRank) -> None:
         sent, own.outbox = own.outbox, []
         own.stands = None
-        with contextlib.suppress(OSError):  # it is gone, and its end is heard next
-            own.process.send(YourTurn(sent))
+        own.process.send(YourTurn(sent))
         self._hear_from(own)
         self._count_idle(own)
 
@@ -249,11 +247,10 @@ class Hub:
         for own in self.ranks:
             if own.has_ended:
                 continue
-            with contextlib.suppress(OSError):
-                if own.stands is not None:
-                    own.process.send(End())
-                else:
-                    own.process.signal(signal.SIGINT)
+            if own.stands is not None:
+                own.process.send(End())
+            else:
+                own.process.signal(signal.SIGINT)
         deadline = time.monotonic() + _END_SECONDS
         for own in self.ranks:
             self._await_end(own, deadline)
