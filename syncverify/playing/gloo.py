@@ -28,11 +28,9 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from syncverify.errors import InternalError
-from syncverify.playing.messages import Job, announce
-from syncverify.playing.packed_subject import pack_subject
+from syncverify.playing.messages import announce
 from syncverify.playing.workers import WorkerGathering, WorkerPool
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
-from syncverify.processes.system import require_descriptors
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Fault, Run
@@ -54,7 +52,6 @@ class GlooBackend:
     name = "gloo"
 
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
-        require_descriptors()
         self._hang_timeout_seconds = hang_timeout_seconds
         self._pool = WorkerPool()
         self._store: dist.TCPStore | None = None
@@ -113,15 +110,9 @@ class GlooBackend:
             self._store = dist.TCPStore(
                 "127.0.0.1", 0, is_master=True, wait_for_workers=False
             )
-        workers = self._pool.take(scenario.mesh.num_ranks)
-        packed, port = pack_subject(subject), self._store.port
         self._num_jobs += 1
-        gathering = WorkerGathering(
-            workers, self._hang_timeout_seconds, job=self._num_jobs
-        )
-        for rank, worker in enumerate(workers):
-            worker.send(Job(scenario.to_json(), packed, rank, self._num_jobs, port))
-        return gathering
+        workers = self._pool.play(scenario, subject, self._num_jobs, self._store.port)
+        return WorkerGathering(workers, self._hang_timeout_seconds, job=self._num_jobs)
 
     def _discard(self, gathering: WorkerGathering) -> None:
         for rank in range(len(gathering.processes)):
