@@ -151,17 +151,25 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
         The doubt. None if there is no loss, or if the loss is the scenario's: the process was
         new, it had taken the job, and nothing outside of it ends or stops it like that.
     """
-    if fault is not None and _is_broken_connection(fault, gathering):
+    if fault is None:
+        return None
+    # A rank raised what a lost peer causes, and no peer was lost: beside other jobs of gloo, a
+    # stranger may connect to a port that was used before.
+    outcomes = [gathering.outcomes.get(rank) for rank in fault.ranks]
+    is_broken = any(each is not None and each.is_aftershock for each in outcomes)
+    if fault.kind == "raised" and is_broken:
         # Jobs of gloo that end beside this one may break two connections in a row.
         words = "a connection of gloo broke, though no process was lost"
         return Doubt(words, num_before=2)
-    if fault is not None and _names_every_rank(fault, gathering):
+    # All ranks wait and none is at fault, as where bytes of gloo are lost.
+    if fault.kind == "deadlock" and len(fault.ranks) == len(gathering.processes):
         return Doubt("no rank went on")
-    if fault is not None and _is_in_no_line_of_the_subject(fault):
+    # A rank that answers was ended in the middle of torch or of the harness. After a template
+    # was killed, a new process imports modules of torch on a busy machine.
+    if fault.kind == "never_returns" and not fault.details:
         return Doubt(f"{fault.summary}, in no line of the subject")
     lost = {*gathering.died, *gathering.silent()}
-    ranks = fault.ranks if fault is not None else ()
-    for rank in ranks:
+    for rank in fault.ranks:
         worker = gathering.processes[rank]
         may_be_ended = gathering.died.get(rank) in _FROM_OUTSIDE
         is_proven = (
@@ -175,22 +183,3 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
             # A random killer hits two processes in a row now and then.
             return Doubt(words, num_before=2 if may_be_ended else 1)
     return None
-
-
-def _is_broken_connection(fault: Fault, gathering: WorkerGathering) -> bool:
-    """Tell whether a rank raised what a lost peer causes, and no peer was lost."""
-    # Beside other jobs of gloo, a stranger may connect to a port that was used before.
-    outcomes = [gathering.outcomes.get(rank) for rank in fault.ranks]
-    has_raised = any(each is not None and each.is_aftershock for each in outcomes)
-    return fault.kind == "raised" and has_raised
-
-
-def _names_every_rank(fault: Fault, gathering: WorkerGathering) -> bool:
-    """Tell whether all ranks wait and none is at fault, as where bytes of gloo are lost."""
-    return fault.kind == "deadlock" and len(fault.ranks) == len(gathering.processes)
-
-
-def _is_in_no_line_of_the_subject(fault: Fault) -> bool:
-    """Tell whether a rank that answers was ended in the middle of torch or of the harness."""
-    # After a template was killed, a new process imports modules of torch on a busy machine.
-    return fault.kind == "never_returns" and not fault.details

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -167,15 +167,13 @@ class Hub:
         if stall.is_certain or not self._passes_stalls:
             return False
         self.has_passed = True
-        for own in self._standing():
-            own.process.send(GoOn())
-            own.stands = None
+        for own in self.ranks:
+            if own.stands and not own.has_ended:
+                own.process.send(GoOn())
+                own.stands = None
         for own in self.ranks:
             self._hear_from(own)
         return True
-
-    def _standing(self) -> Iterator[HeardRank]:
-        return (own for own in self.ranks if own.stands and not own.has_ended)
 
     def _play_turn(self, own: HeardRank) -> None:
         sent, own.outbox = own.outbox, []
