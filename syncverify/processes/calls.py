@@ -73,28 +73,25 @@ class Crew(Protocol):
         """Yield each item with its result, as `run_in_processes` does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Caller:
-    """The caller of a function that runs in the same process."""
-
-    hear: Callable[[Any], object]
-    stops: Callable[[], bool]
-
-
-_callers: list[_Caller] = []
+# Callers of functions that run in the same process: one hears, and tells whether to stop.
+_callers: list[tuple[Callable[[Any], object], Callable[[], bool]]] = []
 
 
 def is_to_stop() -> bool:
     """Tell, in a call, whether it is to end early."""
-    return _callers[-1].stops() if _callers else _is_to_stop.is_set()
+    if not _callers:
+        return _is_to_stop.is_set()
+    _, stops = _callers[-1]
+    return stops()
 
 
 def tell_caller(word: Callable[[], object]) -> None:
     """Tell a value, in a call, to the process or function that made the call."""
-    if _callers:
-        _callers[-1].hear(word())
-    else:
+    if not _callers:
         tell_owner(word)
+        return
+    hear, _ = _callers[-1]
+    hear(word())
 
 
 @contextmanager
@@ -102,7 +99,7 @@ def heard_by(
     hear: Callable[[Any], object], stops: Callable[[], bool] = _is_to_stop.is_set
 ) -> Iterator[None]:
     """Let `hear` receive the values that a call in this block tells."""
-    _callers.append(_Caller(hear, stops))
+    _callers.append((hear, stops))
     try:
         yield
     finally:
