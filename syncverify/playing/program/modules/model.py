@@ -34,19 +34,13 @@ class Model:
     # are replicated.
     sharded: Mapping[str, int] = field(default_factory=dict)
 
-    def global_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the parameters' shapes in registration order, tied parameters once."""
+    def parameters(self, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
+        """Place the parameters on a mesh, in registration order, tied parameters once."""
         with torch.device("meta"):
             module = self.build(_ONE_RANK, 0)
-        return {name: tuple(each.shape) for name, each in module.named_parameters()}
-
-    def parameters(
-        self, shapes: Mapping[str, tuple[int, ...]], mesh: MeshSpec
-    ) -> tuple[ParameterSpec, ...]:
-        """Place parameters of global shapes on a mesh."""
         return tuple(
-            ParameterSpec(name, shape, self._placements(name, mesh))
-            for name, shape in shapes.items()
+            ParameterSpec(name, tuple(each.shape), self._placements(name, mesh))
+            for name, each in module.named_parameters()
         )
 
     def _placements(self, name: str, mesh: MeshSpec) -> tuple[str, ...]:
