@@ -13,7 +13,7 @@ Note [Who owns the end of a command]
 
     The child leads a process group, which ends with it: children of the subject too. The
     kernel ends the group if the owner is killed. Processes that leave the group, as daemons
-    do, end with the owner (`processes/orphans.py`).
+    do, end with the owner (`processes/system.py`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from syncverify.command.second_play import Plays
 from syncverify.command.torchrun_job import refuse_jobs_that_start_again
 from syncverify.late_imports import quick_imports
 from syncverify.plain_text import plain
-from syncverify.processes.orphans import adopt_orphans, end_children
 from syncverify.processes.owner_link import Lost
+from syncverify.processes.system import adopt_orphans, end_children
 from syncverify.scenario.replay_token import renamed
 from syncverify.trace.source_lines import CodeLine
 

@@ -25,8 +25,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from syncverify.command.child import DEFAULT_PATIENCE, Child, Patience, start
-from syncverify.processes.orphans import end_children
 from syncverify.processes.supervised import attend
+from syncverify.processes.system import end_children
 
 
 class Plays:

@@ -37,10 +37,11 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.sim.device.host_streams import HostStreams, host_streams
 from syncverify.sim.network.threaded_world import (
+    has_groups,
     init_fake_process_group,
     thread_local_world,
 )
-from syncverify.sim.rank_environment import rank_environment
+from syncverify.sim.process_wide.rank_variables import rank_environment
 from syncverify.sim.recording.threads import (
     refusing_threads_that_communicate,
     thread_identity,
@@ -92,7 +93,7 @@ class FakeBackend:
         )
         world, own_threads = thread_local_world(), refusing_threads_that_communicate()
         streams = host_streams(lambda: _own(streams_by_index))
-        with world, own_threads, streams, obvious_plans(), rank_environment():
+        with world, own_threads, streams, obvious_plans(), rank_environment(has_groups):
             threads, stall = scheduler.run(program)
         absent = RankRun()
         return Run(

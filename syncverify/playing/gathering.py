@@ -49,20 +49,17 @@ Process = TypeVar("Process", bound=RankProcess)
 
 @dataclass
 class Gathering(ABC, Generic[Process]):
-    """The outcomes of one scenario so far.
-
-    Attributes:
-        patience_seconds: Length of a window, in wall time and in processor time.
-        died: The signal or exit code of each process that died, by rank.
-        statuses: In the end, the status of each rank that has no outcome, and answers.
-    """
+    """The outcomes of one scenario so far."""
 
     aftershock_seconds: ClassVar[float] = 2.0  # after a fault, for the other ranks
 
     processes: Sequence[Process]
+    # Length of a window, in wall time and in processor time.
     patience_seconds: float
     outcomes: dict[int, JobOutcome] = field(default_factory=dict)
+    # The signal or exit code of each process that died, by rank.
     died: dict[int, str] = field(default_factory=dict)
+    # In the end, the status of each rank that has no outcome, and answers.
     statuses: dict[int, Status] = field(default_factory=dict)
 
     def pending(self) -> list[int]:

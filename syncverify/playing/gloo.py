@@ -28,10 +28,8 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from syncverify.errors import InternalError
-from syncverify.playing.messages import Job, announce
-from syncverify.playing.packed_subject import pack_subject
+from syncverify.playing.messages import announce
 from syncverify.playing.workers import WorkerGathering, WorkerPool
-from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
@@ -54,7 +52,6 @@ class GlooBackend:
     name = "gloo"
 
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
-        require_descriptors()
         self._hang_timeout_seconds = hang_timeout_seconds
         self._pool = WorkerPool()
         self._store: dist.TCPStore | None = None
@@ -113,16 +110,9 @@ class GlooBackend:
             self._store = dist.TCPStore(
                 "127.0.0.1", 0, is_master=True, wait_for_workers=False
             )
-        workers = self._pool.take(scenario.mesh.num_ranks)
-        packed, port = pack_subject(subject), self._store.port
         self._num_jobs += 1
-        gathering = WorkerGathering(
-            workers, self._hang_timeout_seconds, job=self._num_jobs
-        )
-        for rank in range(len(workers)):
-            job = Job(scenario.to_json(), packed, rank, self._num_jobs, port)
-            gathering.send(rank, job)
-        return gathering
+        workers = self._pool.play(scenario, subject, self._num_jobs, self._store.port)
+        return WorkerGathering(workers, self._hang_timeout_seconds, job=self._num_jobs)
 
     def _discard(self, gathering: WorkerGathering) -> None:
         for rank in range(len(gathering.processes)):
@@ -146,14 +136,11 @@ class GlooBackend:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A reason why a loss may not be the scenario's fault.
-
-    Attributes:
-        num_before: How often the same loss has to come before, in other processes, until it
-            is the scenario's fault.
-    """
+    """A reason why a loss may not be the scenario's fault."""
 
     words: str
+    # How often the same loss has to come before, in other processes, until it is the
+    # scenario's fault.
     num_before: int = 1
 
 
@@ -164,17 +151,25 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
         The doubt. None if there is no loss, or if the loss is the scenario's: the process was
         new, it had taken the job, and nothing outside of it ends or stops it like that.
     """
-    if fault is not None and _is_broken_connection(fault, gathering):
+    if fault is None:
+        return None
+    # A rank raised what a lost peer causes, and no peer was lost: beside other jobs of gloo, a
+    # stranger may connect to a port that was used before.
+    outcomes = [gathering.outcomes.get(rank) for rank in fault.ranks]
+    is_broken = any(each is not None and each.is_aftershock for each in outcomes)
+    if fault.kind == "raised" and is_broken:
         # Jobs of gloo that end beside this one may break two connections in a row.
         words = "a connection of gloo broke, though no process was lost"
         return Doubt(words, num_before=2)
-    if fault is not None and _names_every_rank(fault, gathering):
+    # All ranks wait and none is at fault, as where bytes of gloo are lost.
+    if fault.kind == "deadlock" and len(fault.ranks) == len(gathering.processes):
         return Doubt("no rank went on")
-    if fault is not None and _is_in_no_line_of_the_subject(fault):
+    # A rank that answers was ended in the middle of torch or of the harness. After a template
+    # was killed, a new process imports modules of torch on a busy machine.
+    if fault.kind == "never_returns" and not fault.details:
         return Doubt(f"{fault.summary}, in no line of the subject")
     lost = {*gathering.died, *gathering.silent()}
-    ranks = fault.ranks if fault is not None else ()
-    for rank in ranks:
+    for rank in fault.ranks:
         worker = gathering.processes[rank]
         may_be_ended = gathering.died.get(rank) in _FROM_OUTSIDE
         is_proven = (
@@ -188,22 +183,3 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
             # A random killer hits two processes in a row now and then.
             return Doubt(words, num_before=2 if may_be_ended else 1)
     return None
-
-
-def _is_broken_connection(fault: Fault, gathering: WorkerGathering) -> bool:
-    """Tell whether a rank raised what a lost peer causes, and no peer was lost."""
-    # Beside other jobs of gloo, a stranger may connect to a port that was used before.
-    outcomes = [gathering.outcomes.get(rank) for rank in fault.ranks]
-    has_raised = any(each is not None and each.is_aftershock for each in outcomes)
-    return fault.kind == "raised" and has_raised
-
-
-def _names_every_rank(fault: Fault, gathering: WorkerGathering) -> bool:
-    """Tell whether all ranks wait and none is at fault, as where bytes of gloo are lost."""
-    return fault.kind == "deadlock" and len(fault.ranks) == len(gathering.processes)
-
-
-def _is_in_no_line_of_the_subject(fault: Fault) -> bool:
-    """Tell whether a rank that answers was ended in the middle of torch or of the harness."""
-    # After a template was killed, a new process imports modules of torch on a busy machine.
-    return fault.kind == "never_returns" and not fault.details

@@ -6,11 +6,9 @@ run the same torch: in a group whose other rank is absent, and in a group of one
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 from unittest.mock import patch
 
 import torch
@@ -130,17 +128,13 @@ def _ends_of_groups() -> bool:
     kept = KeptTransports()
     with patch.dict(os.environ, environment):
         is_first_right = _plays_and_ends(kept, is_clean=True)
-        of_first = kept.transports()
+        of_first = [*map(id, kept.transports())]
         is_second_right = _plays_and_ends(kept, is_clean=False)
     # The second group has the transports of the first one, and adds none. There are several
     # where torch sees a GPU: a mesh on gloo then makes a group beside the default one.
-    has_reused = len(of_first) > 0 and _are_same(of_first, kept.transports())
+    has_reused = len(of_first) > 0 and of_first == [*map(id, kept.transports())]
     kept.drop()
     return is_first_right and is_second_right and has_reused
-
-
-def _are_same(some: Sequence[Any], others: Sequence[Any]) -> bool:
-    return len(some) == len(others) and all(map(operator.is_, some, others))
 
 
 def _plays_and_ends(kept: KeptTransports, *, is_clean: bool) -> bool:

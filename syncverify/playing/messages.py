@@ -53,17 +53,14 @@ def token_of_a_death(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A request to play one scenario as one rank, with the scenario as JSON and a packed subject.
-
-    Attributes:
-        number: Number of the job on `gloo`; each job has its own process groups.
-        store_port: Port of the parent's TCPStore on the loopback interface, on `gloo`.
-    """
+    """A request to play one scenario as one rank, with the scenario as JSON and a packed subject."""
 
     scenario: dict[str, Any]
     subject: bytes
     rank: int
+    # Number of the job on `gloo`; each job has its own process groups.
     number: int = 0
+    # Port of the parent's TCPStore on the loopback interface, on `gloo`.
     store_port: int = 0
 
 
@@ -87,16 +84,13 @@ class StatusRequest:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The position of a rank in its present job.
+    """The position of a rank in its present job."""
 
-    Attributes:
-        progress: Number of trace records so far.
-        lines: Lines of the subject on the stack of the playing thread.
-        in_torch: Whether the innermost line is torch's: the rank waits in a collective.
-    """
-
+    # Number of trace records so far.
     progress: int
+    # Lines of the subject on the stack of the playing thread.
     lines: tuple[CodeLine, ...]
+    # Whether the innermost line is torch's: the rank waits in a collective.
     in_torch: bool
     launches: tuple[CollectiveLaunch, ...]
 
@@ -116,18 +110,15 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class SignOfLife:
-    """A sign of life of a rank of a torchrun job, which renews it once a second.
+    """A sign of life of a rank of a torchrun job, which renews it once a second."""
 
-    Attributes:
-        number: Number of the sign; it shows that the process lives.
-        job: Number of the job that the rank plays, or has played last.
-        helpers: Work of the descendants of the process.
-    """
-
+    # Number of the sign; it shows that the process lives.
     number: int
+    # Number of the job that the rank plays, or has played last.
     job: int
     status: Status
     processor_seconds: float
+    # Work of the descendants of the process.
     helpers: Work
 
 
@@ -138,21 +129,18 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """The outcome of a program on a rank that is a process.
+    """The outcome of a program on a rank that is a process."""
 
-    Attributes:
-        result: The pickled `RankRun`, up to the end or to the fault; empty if none was kept.
-        is_aftershock: Whether the fault is only that a peer is gone.
-        harness_error: Traceback of an error of the harness.
-        refusal: A part of the program that the backend does not play, in words.
-        usage_error: Message of any other `UsageError`.
-    """
-
+    # The pickled `RankRun`, up to the end or to the fault; empty if none was kept.
     result: bytes = b""
     fault: Fault | None = None
+    # Whether the fault is only that a peer is gone.
     is_aftershock: bool = False
+    # Traceback of an error of the harness.
     harness_error: str | None = None
+    # A part of the program that the backend does not play, in words.
     refusal: str | None = None
+    # Message of any other `UsageError`.
     usage_error: str | None = None
 
     @property

@@ -11,6 +11,7 @@ from types import ModuleType
 
 import cloudpickle
 
+from syncverify.playing.program.modules import provide_layers
 from syncverify.subjects.subject import Subject
 
 
@@ -71,6 +72,7 @@ def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
 
 
 def unpack_subject(packed: bytes) -> Subject:
-    """Unpickle the result of `pack_subject`."""
+    """Unpickle the result of `pack_subject`, and let scenarios train the layers of its contract."""
     subject: Subject = cloudpickle.loads(packed)
+    provide_layers(subject.capabilities)
     return subject

@@ -48,15 +48,12 @@ class Program(Protocol):
 
 
 class Ended(NamedTuple):
-    """The end of a play.
-
-    Attributes:
-        stall: The reason for which no rank could go on; None if there is none.
-        is_whole: Whether each rank returned.
-    """
+    """The end of a play."""
 
     run: Run
+    # The reason for which no rank could go on; None if there is none.
     stall: Stall | None
+    # Whether each rank returned.
     is_whole: bool
     machine: SimulatedMachine
 

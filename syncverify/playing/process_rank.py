@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -41,19 +41,16 @@ from syncverify.trace.run import RankRun
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """The part of one rank in a job.
+    """The part of one rank in a job."""
 
-    Attributes:
-        number: Number of the job; it keeps the keys of different jobs apart in the store.
-        transport: torch's name of the process group backend.
-        store: The store in which the ranks find each other.
-        timeout: Time after which a collective that waits for an absent rank fails.
-    """
-
+    # Number of the job; it keeps the keys of different jobs apart in the store.
     number: int
+    # torch's name of the process group backend.
     transport: str
+    # The store in which the ranks find each other.
     store: dist.Store
     rank: int
+    # Time after which a collective that waits for an absent rank fails.
     timeout: timedelta
     scenario: Scenario
     subject: Subject
@@ -141,8 +138,9 @@ def _play(part: RankPart, result: RankRun) -> None:
         timeout=part.timeout,
     )
     settings, variables = restored_settings(), missing_rank_variables()
-    is_cpu = part.device.type == "cpu"
-    streams = _streams_of_the_process() if is_cpu else nullcontext()
+    # A process without a GPU has streams, on all its threads.
+    own, is_cpu = HostStreams(), part.device.type == "cpu"
+    streams = host_streams(lambda: own) if is_cpu else nullcontext()
     collectives = CollectiveRecording(part.recorder)
     arithmetic = exact_arithmetic(part.device)
     with unlikely_start(), arithmetic, settings, variables, streams, collectives:
@@ -154,12 +152,6 @@ def _play(part: RankPart, result: RankRun) -> None:
             result=result,
             recorder=part.recorder,
         )
-
-
-def _streams_of_the_process() -> AbstractContextManager[None]:
-    """Return a context in which a process without a GPU has streams, on all its threads."""
-    streams = HostStreams()
-    return host_streams(lambda: streams)
 
 
 def _is_about_a_lost_peer(error: BaseException) -> bool:

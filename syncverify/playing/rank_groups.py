@@ -83,14 +83,11 @@ def _forget_groups_of_meshes() -> None:
 
 
 class _Connection(NamedTuple):
-    """The key of a transport: those with equal keys may take each other's place.
-
-    Attributes:
-        timeout: Timeout of its collectives; None for torch's own.
-    """
+    """The key of a transport: those with equal keys may take each other's place."""
 
     transport: str
     ranks: tuple[int, ...]
+    # Timeout of its collectives; None for torch's own.
     timeout: timedelta | None
 
 

@@ -6,14 +6,10 @@ judges the order of their streams, which gloo cannot.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from syncverify.errors import InternalError
 from syncverify.playing.faults import hub_fault
-from syncverify.playing.messages import Job, announce, unpack_result
-from syncverify.playing.packed_subject import pack_subject
+from syncverify.playing.messages import announce, unpack_result
 from syncverify.playing.workers import WorkerPool
-from syncverify.processes.descriptors import require_descriptors
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.apart.hub import HeardRank, Hub
@@ -33,14 +29,13 @@ class StreamsBackend:
     name = "streams"
 
     def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
-        require_descriptors()
         self._hang_timeout_seconds = hang_timeout_seconds
         self._pool = WorkerPool(_WORKER)
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario on one process per rank."""
         announce(scenario)
-        hub = self._hub(scenario, subject)
+        hub = Hub(self._pool.play(scenario, subject), self._hang_timeout_seconds)
         is_used_up = True
         try:
             hub.run()
@@ -60,14 +55,6 @@ class StreamsBackend:
     def close(self) -> None:
         """End the processes."""
         self._pool.close()
-
-    def _hub(self, scenario: Scenario, subject: Subject) -> Hub:
-        workers = self._pool.take(scenario.mesh.num_ranks)
-        packed, text = pack_subject(subject), scenario.to_json()
-        for rank, worker in enumerate(workers):
-            with suppress(OSError):  # it is gone, and its end is heard next
-                worker.send(Job(text, packed, rank))
-        return Hub(workers, self._hang_timeout_seconds)
 
 
 def _rank_run(own: HeardRank) -> RankRun:

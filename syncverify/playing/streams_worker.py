@@ -25,7 +25,6 @@ from syncverify.playing.messages import Job, JobOutcome, Ready, pack
 from syncverify.playing.packed_subject import unpack_subject
 from syncverify.playing.process_rank import outcome_of
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
-from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.program.rank_program import play
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.playing.sim import failures_of
@@ -67,7 +66,6 @@ class _Rank:
     def _play(self) -> None:
         try:
             subject = unpack_subject(self._job.subject)
-            provide_layers(subject.capabilities)
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
             broken = JobOutcome(harness_error=traceback.format_exc())
             self._wire.send(RankEnded(broken, []))

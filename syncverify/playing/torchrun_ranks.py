@@ -11,7 +11,6 @@ Note [Signs of life]
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -31,13 +30,12 @@ from syncverify.playing.messages import (
     unpack_data,
     unpack_outcome,
 )
+from syncverify.processes.owner_link import start_beat
 from syncverify.processes.process_state import LocalProcess, Work
 from syncverify.processes.silence import SilenceKind
-from syncverify.processes.thread_demand import name_own_thread
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import Fault
 
-_PERIOD_SECONDS = 1.0
 _IDLE_SECONDS = 0.1  # a rank that waits uses less in one period
 # Stands for the first sign of a rank, which comes late on a busy machine.
 _NONE_YET = SignOfLife(0, 0, Status(0, (), in_torch=False, launches=()), 0.0, Work())
@@ -70,29 +68,22 @@ class Pulse:
         self._key = f"sign/{rank}"
         self._playing = (0, threading.current_thread(), Recorder())
         self._helpers = Helpers()
-        threading.Thread(target=self._beat, name="signs of life", daemon=True).start()
+        self._number = 0
+        self._beat()
+        start_beat(self._beat, dist.DistError)
 
     def play(self, job: int, recorder: Recorder) -> None:
         """Note that the calling thread plays a job."""
         self._playing = (job, threading.current_thread(), recorder)
 
     def _beat(self) -> None:
-        name_own_thread()
-        pause = threading.Event()
-        number = 0
-        with contextlib.suppress(dist.DistError):
-            while True:
-                number += 1
-                sign = pack(self._sign(number))
-                self._store.set(self._key, sign)  # type: ignore[arg-type]  # bytes too
-                pause.wait(_PERIOD_SECONDS)
-
-    def _sign(self, number: int) -> SignOfLife:
+        self._number += 1
         job, player, recorder = self._playing
         used_seconds = time.process_time()
         helpers = self._helpers.look(used_seconds)
         status = Status.of(player, recorder)
-        return SignOfLife(number, job, status, used_seconds, helpers)
+        sign = pack(SignOfLife(self._number, job, status, used_seconds, helpers))
+        self._store.set(self._key, sign)  # type: ignore[arg-type]  # bytes too
 
 
 class RemoteRank:

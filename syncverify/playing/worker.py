@@ -40,10 +40,9 @@ from syncverify.playing.messages import (
 )
 from syncverify.playing.packed_subject import unpack_subject
 from syncverify.playing.process_rank import RankPart, play_rank
-from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.playing.rank_groups import use_loopback
-from syncverify.processes.thread_demand import name_own_thread
+from syncverify.processes.process_state import name_own_thread
 from syncverify.processes.wire import Wire
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.recorder import Recorder
@@ -102,7 +101,6 @@ class Worker:
         self._recorder = Recorder()
         try:
             subject = unpack_subject(job.subject)
-            provide_layers(subject.capabilities)
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
             tell(JobOutcome(harness_error=traceback.format_exc()))
             return

@@ -11,6 +11,7 @@ from typing_extensions import override
 from syncverify.errors import InternalError
 from syncverify.playing.gathering import Gathering
 from syncverify.playing.messages import (
+    Job,
     JobOutcome,
     JobStarted,
     OfJob,
@@ -18,9 +19,13 @@ from syncverify.playing.messages import (
     Status,
     StatusRequest,
 )
+from syncverify.playing.packed_subject import pack_subject
 from syncverify.processes.forked_process import start
 from syncverify.processes.silence import START_SECONDS
 from syncverify.processes.supervised import HungUp, Supervised, attend, heard_from
+from syncverify.processes.system import require_descriptors
+from syncverify.scenario.scenario import Scenario
+from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Fault
 
 _MAX_STARTS = 3
@@ -47,9 +52,14 @@ def await_ready(worker: Supervised) -> None:
 
 
 class WorkerPool:
-    """Workers by rank."""
+    """Workers by rank.
+
+    Raises:
+        EnvironmentNotSupportedError: The system allows too few open files.
+    """
 
     def __init__(self, module: str = _WORKER) -> None:
+        require_descriptors()
         self._module = module
         self._workers: dict[int, Supervised] = {}
 
@@ -72,6 +82,16 @@ class WorkerPool:
         for worker in taken:
             worker.num_jobs += 1
         return taken
+
+    def play(
+        self, scenario: Scenario, subject: Subject, number: int = 0, store_port: int = 0
+    ) -> list[Supervised]:
+        """Let the worker of each rank play a scenario, as a job; return the workers."""
+        workers = self.take(scenario.mesh.num_ranks)
+        text, packed = scenario.to_json(), pack_subject(subject)
+        for rank, worker in enumerate(workers):
+            worker.send(Job(text, packed, rank, number, store_port))
+        return workers
 
     def _start(self, ranks: Iterable[int]) -> InternalError | None:
         """Start workers side by side; return the error of one that did not start."""
@@ -108,25 +128,15 @@ _ANSWER_SHARE = 0.6
 
 @dataclass(kw_only=True)
 class WorkerGathering(Gathering[Supervised]):
-    """The outcomes that workers send.
-
-    Attributes:
-        started: Ranks of which the worker has taken the job.
-    """
+    """The outcomes that workers send."""
 
     job: int
+    # Ranks of which the worker has taken the job.
     started: set[int] = field(default_factory=set)
 
     def has_started(self, fault: Fault | None) -> bool:
         """Tell whether the workers at fault had taken the job."""
         return fault is not None and self.started.issuperset(fault.ranks)
-
-    def send(self, rank: int, message: object) -> None:
-        """Send a message to a rank; a rank that is gone has died."""
-        try:
-            self.processes[rank].send(message)
-        except OSError:
-            self.died[rank] = self.processes[rank].exit_reason()
 
     @override
     def _receive(self, patience_seconds: float) -> bool:
@@ -159,7 +169,7 @@ class WorkerGathering(Gathering[Supervised]):
     def _ask(self, seconds: float) -> None:
         self.statuses.clear()
         for rank in self.pending():
-            self.send(rank, StatusRequest())
+            self.processes[rank].send(StatusRequest())
         # All ranks answer meanwhile: two that are silent cost the time of one.
         deadline = time.monotonic() + _ANSWER_SHARE * seconds
         while asked := [

@@ -6,7 +6,6 @@ caller has a result for it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import signal
@@ -33,12 +32,9 @@ _is_to_stop = threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call, from the parent to a process.
+    """A call, from the parent to a process."""
 
-    Attributes:
-        function: The pickled function, by value where it is of `__main__`.
-    """
-
+    # The pickled function, by value where it is of `__main__`.
     function: bytes
     item: object
 
@@ -77,28 +73,25 @@ class Crew(Protocol):
         """Yield each item with its result, as `run_in_processes` does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Caller:
-    """The caller of a function that runs in the same process."""
-
-    hear: Callable[[Any], object]
-    stops: Callable[[], bool]
-
-
-_callers: list[_Caller] = []
+# Callers of functions that run in the same process: one hears, and tells whether to stop.
+_callers: list[tuple[Callable[[Any], object], Callable[[], bool]]] = []
 
 
 def is_to_stop() -> bool:
     """Tell, in a call, whether it is to end early."""
-    return _callers[-1].stops() if _callers else _is_to_stop.is_set()
+    if not _callers:
+        return _is_to_stop.is_set()
+    _, stops = _callers[-1]
+    return stops()
 
 
 def tell_caller(word: Callable[[], object]) -> None:
     """Tell a value, in a call, to the process or function that made the call."""
-    if _callers:
-        _callers[-1].hear(word())
-    else:
+    if not _callers:
         tell_owner(word)
+        return
+    hear, _ = _callers[-1]
+    hear(word())
 
 
 @contextmanager
@@ -106,7 +99,7 @@ def heard_by(
     hear: Callable[[Any], object], stops: Callable[[], bool] = _is_to_stop.is_set
 ) -> Iterator[None]:
     """Let `hear` receive the values that a call in this block tells."""
-    _callers.append(_Caller(hear, stops))
+    _callers.append((hear, stops))
     try:
         yield
     finally:
@@ -216,8 +209,7 @@ class _Crew(Generic[Item]):
 
     def _call(self, process: Supervised, item: Item) -> None:
         self.running[process] = item
-        with contextlib.suppress(OSError):  # it has ended, and hangs up
-            process.send(_Call(self._function, item))
+        process.send(_Call(self._function, item))
 
     def losses(self) -> Iterator[tuple[Supervised, Lost]]:
         """Yield each process that has ended, or in which Python does not run any more."""
@@ -232,8 +224,7 @@ class _Crew(Generic[Item]):
         if not self._is_told_to_stop:
             self._is_told_to_stop = True
             for process in self.running:
-                with contextlib.suppress(OSError):
-                    process.send(_Stop())
+                process.send(_Stop())
 
     def give_up(self, process: Supervised, end: Lost) -> NoReturn:
         """Leave the verdict on a lost process to the owner, or else raise an error.

@@ -13,11 +13,10 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 from syncverify.import_path import beginning
-from syncverify.processes.child_process import end_when_closed
-from syncverify.processes.interrupts import interrupts_blocked
 from syncverify.processes.process_state import LocalProcess
 from syncverify.processes.setup import setup_here
 from syncverify.processes.supervised import OwnChild, StartedProcess, Supervised
+from syncverify.processes.system import end_when_closed, interrupts_blocked
 from syncverify.processes.template import serve
 from syncverify.processes.wire import Wire
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from syncverify.processes.thread_demand import name_own_thread
+from syncverify.processes.process_state import name_own_thread
 
 _BEAT_SECONDS = 1.0
 
@@ -50,14 +50,11 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A process of this one was lost in the scenario that was sent last.
-
-    Attributes:
-        signal: Number of the signal that ended the process; 0 for none.
-    """
+    """A process of this one was lost in the scenario that was sent last."""
 
     cause: Literal["process_died", "never_returns"]
     how: str
+    # Number of the signal that ended the process; 0 for none.
     signal: int = 0
     is_stopped: bool = False
 
@@ -73,14 +70,26 @@ def link_to_owner(write: Write) -> None:
     """
     _owners[:] = [write]
 
-    def beat() -> None:
-        name_own_thread()
-        pause = threading.Event()
-        with contextlib.suppress(OSError):  # the owner is gone, and soon this process
-            while not pause.wait(_BEAT_SECONDS):
-                write(Alive())
+    start_beat(lambda: write(Alive()), OSError)
 
-    threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+
+def start_beat(
+    beat: Callable[[], object],
+    reader_is_gone: type[Exception],
+    end: threading.Event | None = None,
+) -> threading.Thread:
+    """Call a function once a second on a thread, until it raises an error, or until an event."""
+
+    def run() -> None:
+        name_own_thread()
+        pause = end or threading.Event()
+        with contextlib.suppress(reader_is_gone):
+            while not pause.wait(_BEAT_SECONDS):
+                beat()
+
+    thread = threading.Thread(target=run, name="heartbeat", daemon=True)
+    thread.start()
+    return thread
 
 
 def leave_owner() -> None:

@@ -15,12 +15,9 @@ from syncverify.processes.wire import Wire
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The state that a worker takes over from the process that wants it.
+    """The state that a worker takes over from the process that wants it."""
 
-    Attributes:
-        module: Name of a module; its `main` gets the wire to the process that asked.
-    """
-
+    # Name of a module; its `main` gets the wire to the process that asked.
     module: str
     directory: str
     environment: Mapping[str, str]

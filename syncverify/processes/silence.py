@@ -21,8 +21,7 @@ from typing import Literal, Protocol
 
 from typing_extensions import override
 
-from syncverify.processes.process_state import LocalProcess, Work
-from syncverify.processes.thread_demand import Demand, ThreadDemand
+from syncverify.processes.process_state import Demand, LocalProcess, ThreadDemand, Work
 
 # Under torchrun, a GPU may keep a process busy for long.
 SILENCE_SECONDS = 60.0 if "TORCHELASTIC_RUN_ID" in os.environ else 7.0

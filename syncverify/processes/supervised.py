@@ -25,8 +25,6 @@ from typing import Any, Protocol, TypeVar
 import psutil
 from typing_extensions import override
 
-from syncverify.processes.child_process import end_when_closed
-from syncverify.processes.interrupts import interrupts_blocked
 from syncverify.processes.owner_link import Alive, Lost, Starts, link_to_owner
 from syncverify.processes.process_state import LocalProcess, words_of_silence
 from syncverify.processes.silence import (
@@ -36,6 +34,7 @@ from syncverify.processes.silence import (
     Silence,
 )
 from syncverify.processes.stack_dump import dump_on_request, take_dump
+from syncverify.processes.system import end_when_closed, interrupts_blocked
 from syncverify.processes.wire import Wire
 
 _END_SECONDS = 5.0
@@ -128,12 +127,9 @@ class Supervised(LocalProcess):
         return self._wire.fileno()
 
     def send(self, message: object) -> None:
-        """Send a value.
-
-        Raises:
-            OSError: The process is gone.
-        """
-        self._wire.send(message)
+        """Send a value; nothing to a process that is gone, which is heard next."""
+        with contextlib.suppress(OSError):
+            self._wire.send(message)
 
     def hear(self) -> list[Any]:
         """Return the words that came, without signs of life; `[HungUp()]` after the last."""

@@ -26,9 +26,9 @@ import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection, wait
 
-from syncverify.processes.child_process import end_when_closed
 from syncverify.processes.setup import become_worker
 from syncverify.processes.stack_dump import dump_on_request
+from syncverify.processes.system import end_when_closed
 from syncverify.processes.wire import Wire
 
 # Descriptors of a request: the worker's connection, its lifeline, stdout, stderr, and the

@@ -19,13 +19,14 @@ from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
 from syncverify.sim.network.threaded_world import (
+    has_groups,
     make_default_group,
     own_default_groups,
     thread_local_world,
 )
 from syncverify.sim.per_rank.state import StateOfRanks
+from syncverify.sim.process_wide.rank_variables import rank_environment
 from syncverify.sim.process_wide.settings import no_collection_of_cycles
-from syncverify.sim.rank_environment import rank_environment
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.recording.threads import (
     refusing_threads_that_communicate,
@@ -94,7 +95,7 @@ class SimulatedMachine:
             thread_local_world(),
             simulated_torch(self.world, store),
             obvious_plans(),
-            rank_environment(),
+            rank_environment(has_groups),
             self._state.apart(),
         ):
             return self.scheduler.run(run_rank)

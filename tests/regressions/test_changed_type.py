@@ -10,10 +10,11 @@ import pytest
 import torch.distributed as dist
 
 from syncverify.sim.network.threaded_world import (
+    has_groups,
     init_fake_process_group,
     thread_local_world,
 )
-from syncverify.sim.rank_environment import rank_environment
+from syncverify.sim.process_wide.rank_variables import rank_environment
 
 NUM_SCENARIOS = 1200
 
@@ -30,7 +31,7 @@ def test_each_of_many_scenarios_has_variables_of_its_ranks(
         init_fake_process_group(rank=1, world_size=2)
         try:
             for _ in range(NUM_SCENARIOS):
-                with rank_environment():
+                with rank_environment(has_groups):
                     assert [read() for _ in range(5)] == ["1"] * 5
                 with pytest.raises(KeyError):
                     read()

@@ -9,8 +9,7 @@ from unittest.mock import patch
 import torch
 
 from syncverify.errors import RunEndedError
-from syncverify.faces.scripts.script import RankJob
-from syncverify.faces.scripts.surroundings import warnings_kept
+from syncverify.faces.scripts.script import RankJob, warnings_kept
 from syncverify.faces.simulation.playing import call_on_rank
 from syncverify.faces.simulation.process_calls import calls_on_ranks
 from syncverify.faces.simulation.program import SimulatedProgram

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncverify.errors import InternalError
-from syncverify.faces.scripts.script import RankJob, Script
-from syncverify.faces.scripts.surroundings import show_warnings
+from syncverify.faces.scripts.script import RankJob, Script, show_warnings
 from syncverify.faces.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.faces.simulation.playing import Played
 from syncverify.faces.simulation.program import Device
@@ -31,16 +29,13 @@ _NUM_HASH_SEEDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recorded script.
-
-    Attributes:
-        lost: How the process of a rank ended without a last word, by rank.
-    """
+    """A recorded script."""
 
     script: Script
     device: Device
     run: Run
     refused: str = ""
+    # How the process of a rank ended without a last word, by rank.
     lost: dict[int, str] = field(default_factory=dict)
     was_interrupted: bool = False
 
@@ -77,8 +72,7 @@ def record(
         for rank in range(num_ranks)
     ]
     for rank, process in enumerate(processes):
-        with contextlib.suppress(OSError):  # it is gone, and is heard to be
-            process.send(RankJob(script, rank, num_ranks, device, names_torch))
+        process.send(RankJob(script, rank, num_ranks, device, names_torch))
     hub = Hub(
         processes,
         hang_timeout_seconds,

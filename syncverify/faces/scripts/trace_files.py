@@ -39,15 +39,12 @@ _PLAIN: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """The first line of a file.
-
-    Attributes:
-        rank: Rank of the file; None for the file of the whole run.
-    """
+    """The first line of a file."""
 
     format: str
     syncverify: str
     run: str
+    # Rank of the file; None for the file of the whole run.
     rank: int | None = None
 
     def check(self, path: Path) -> None:

@@ -15,21 +15,18 @@ from torch.distributed.tensor import DTensor
 from syncverify.trace.run import Misfit
 
 
-def misfits(parameter: nn.Parameter) -> tuple[Misfit, ...]:
-    """List how a parameter's gradient differs in form from the gradient of plain torch.
-
-    Returns:
-        Each difference; none without a gradient. Placements on a mesh axis of one rank make none.
-    """
-    gradient = parameter.grad
-    return () if gradient is None else tuple(_misfits(parameter, gradient))
-
-
 def misfits_of(
     parameters: Mapping[str, nn.Parameter],
 ) -> dict[str, tuple[Misfit, ...]]:
-    """Return the differences of each parameter whose gradient has some, by name."""
-    found = {name: misfits(parameter) for name, parameter in parameters.items()}
+    """Return how gradients differ in form from those of plain torch, by name of the parameter.
+
+    Placements on a mesh axis of one rank make no difference.
+    """
+    found = {
+        name: tuple(_misfits(each, each.grad))
+        for name, each in parameters.items()
+        if each.grad is not None
+    }
     return {name: differences for name, differences in found.items() if differences}
 
 

@@ -236,11 +236,10 @@ class LocalModel:
 
     def local_gradients(self) -> dict[str, torch.Tensor]:
         """Return the local gradients that exist now, without copies, by parameter name."""
-        gradients = {name: local_gradient(p) for name, p in self.parameters.items()}
         return {
-            name: gradient
-            for name, gradient in gradients.items()
-            if gradient is not None
+            name: local_part(each.grad)
+            for name, each in self.parameters.items()
+            if each.grad is not None
         }
 
     def partial_gradients(self) -> frozenset[str]:
@@ -319,8 +318,3 @@ def _is_partial(tensor: DTensor) -> bool:
         placement.is_partial() and size > 1
         for placement, size in zip(tensor.placements, sizes, strict=True)
     )
-
-
-def local_gradient(parameter: nn.Parameter) -> torch.Tensor | None:
-    """Return this rank's part of a gradient without a copy; None without a gradient."""
-    return None if parameter.grad is None else local_part(parameter.grad)

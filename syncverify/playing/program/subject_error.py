@@ -44,7 +44,7 @@ def calling(
     try:
         with recorder.calling(moment):
             yield
-        require_process_group()
+        _require_process_group()
     except SyncverifyError:
         raise
     except RunEndedError as error:  # who ended the run knows whether it has
@@ -62,7 +62,7 @@ def raised_by_subject(error: BaseException) -> SubjectRaisedError | None:
     return raised if isinstance(raised, SubjectRaisedError) else None
 
 
-def require_process_group() -> None:
+def _require_process_group() -> None:
     """Refuse a subject that destroyed the default process group."""
     if not dist.is_initialized():
         raise RuntimeError("the default process group was destroyed")

@@ -51,45 +51,36 @@ Method = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """Make a synchronizer.
+    """Make a synchronizer."""
 
-    Attributes:
-        step: First step in which it is used.
-        count: Number of backwards of that step; None if its constructor takes none.
-    """
-
+    # First step in which it is used.
     step: int
+    # Number of backwards of that step; None if its constructor takes none.
     count: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call a method of the synchronizer.
-
-    Attributes:
-        otherwise: Method to call where the synchronizer lacks the first one; None calls none.
-    """
+    """Call a method of the synchronizer."""
 
     method: Method
     step: int
     arguments: tuple[int, ...] = ()
+    # Method to call where the synchronizer lacks the first one; None calls none.
     otherwise: Method | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Backward:
-    """Run forward and backward of a micro-batch.
-
-    Attributes:
-        agreed: Number of micro-batches that the synchronizer expects in the step.
-        fails: Whether the training program raises in the middle of the backward.
-        even_ranks_alone: Whether odd ranks leave it out.
-    """
+    """Run forward and backward of a micro-batch."""
 
     step: int
     micro_batch: int
+    # Number of micro-batches that the synchronizer expects in the step.
     agreed: int
+    # Whether the training program raises in the middle of the backward.
     fails: bool = False
+    # Whether odd ranks leave it out.
     even_ranks_alone: bool = False
 
     @property
@@ -107,13 +98,10 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Throw the step of a failed backward away.
-
-    Attributes:
-        if_hidden: Actions instead where the synchronizer kept the error to itself.
-    """
+    """Throw the step of a failed backward away."""
 
     call: Call
+    # Actions instead where the synchronizer kept the error to itself.
     if_hidden: tuple[Action, ...]
 
 
@@ -149,12 +137,9 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class PlainBackward:
-    """Run a backward without the synchronizer, after the last step.
+    """Run a backward without the synchronizer, after the last step."""
 
-    Attributes:
-        step: Number of steps: this backward counts as one more.
-    """
-
+    # Number of steps: this backward counts as one more.
     step: int
 
 
@@ -196,17 +181,14 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The actions of an optimizer step.
-
-    Attributes:
-        before: Actions before the step, on the default stream.
-        within: Actions on the stream of the step.
-        after: Actions after the step, on the default stream.
-    """
+    """The actions of an optimizer step."""
 
     number: int
+    # Actions before the step, on the default stream.
     before: tuple[Action, ...]
+    # Actions on the stream of the step.
     within: tuple[Action, ...]
+    # Actions after the step, on the default stream.
     after: tuple[Action, ...]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.processes.interrupts import interrupts_blocked
+from syncverify.processes.system import interrupts_blocked
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -13,10 +13,9 @@ Note [Turns between processes]
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -45,21 +44,18 @@ _MAX_IDLE_TURNS_PER_RANK: Final = 2_000
 
 @dataclass(slots=True)
 class HeardRank:
-    """One rank, as the hub knows it.
-
-    Attributes:
-        has_begun: Whether its program has started, after imports that take seconds.
-        outbox: What other ranks did since its last turn.
-        stands: The word by which it gave its turn away; None while it runs.
-        lost: How its process ended without a last word; None if it did not.
-    """
+    """One rank, as the hub knows it."""
 
     rank: int
     process: Supervised
+    # Whether its program has started, after imports that take seconds.
     has_begun: bool = False
+    # What other ranks did since its last turn.
     outbox: list[SharedChange] = field(default_factory=list)
+    # The word by which it gave its turn away; None while it runs.
     stands: TurnOver | None = None
     ended: RankEnded | None = None
+    # How its process ended without a last word; None if it did not.
     lost: str | None = None
     trace: list[TraceRecord] = field(default_factory=list)
     last_launch: CollectiveLaunch | None = None
@@ -170,21 +166,18 @@ class Hub:
         if stall.is_certain or not self._passes_stalls:
             return False
         self.has_passed = True
-        for own in self._standing():
-            own.process.send(GoOn())
-            own.stands = None
+        for own in self.ranks:
+            if own.stands and not own.has_ended:
+                own.process.send(GoOn())
+                own.stands = None
         for own in self.ranks:
             self._hear_from(own)
         return True
 
-    def _standing(self) -> Iterator[HeardRank]:
-        return (own for own in self.ranks if own.stands and not own.has_ended)
-
     def _play_turn(self, own: HeardRank) -> None:
         sent, own.outbox = own.outbox, []
         own.stands = None
-        with contextlib.suppress(OSError):  # it is gone, and its end is heard next
-            own.process.send(YourTurn(sent))
+        own.process.send(YourTurn(sent))
         self._hear_from(own)
         self._count_idle(own)
 
@@ -251,11 +244,10 @@ class Hub:
         for own in self.ranks:
             if own.has_ended:
                 continue
-            with contextlib.suppress(OSError):
-                if own.stands is not None:
-                    own.process.send(End())
-                else:
-                    own.process.signal(signal.SIGINT)
+            if own.stands is not None:
+                own.process.send(End())
+            else:
+                own.process.signal(signal.SIGINT)
         deadline = time.monotonic() + _END_SECONDS
         for own in self.ranks:
             self._await_end(own, deadline)

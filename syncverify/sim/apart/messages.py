@@ -26,26 +26,20 @@ from syncverify.trace.source_lines import CodeLine, NoLine
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A rank has issued its call for a collective.
-
-    Attributes:
-        seat: Place of the rank in the group.
-    """
+    """A rank has issued its call for a collective."""
 
     key: CollectiveKey
+    # Place of the rank in the group.
     seat: int
     call: CollectiveCall
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSet:
-    """A key of the store that changed.
-
-    Attributes:
-        value: The new value; None where the key was deleted.
-    """
+    """A key of the store that changed."""
 
     key: str
+    # The new value; None where the key was deleted.
     value: bytes | None
 
 
@@ -59,16 +53,13 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class TurnOver:
-    """A rank gives its turn back, or asks for its first one.
-
-    Attributes:
-        paused_seconds: Length of its sleeps since its last turn.
-    """
+    """A rank gives its turn back, or asks for its first one."""
 
     can_go_on: bool
     awaited: Wait | None
     line: CodeLine | NoLine
     updates: tuple[SharedChange, ...]
+    # Length of its sleeps since its last turn.
     paused_seconds: float
     num_records: int
 
@@ -92,27 +83,21 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A rank has recorded something: told once a second, and where a part is told at once.
-
-    Attributes:
-        last_launch: The last collective that it has issued, as its record in the trace says it.
-        trace: The trace of the rank so far.
-    """
+    """A rank has recorded something: told once a second, and where a part is told at once."""
 
     num_records: int
+    # The last collective that it has issued, as its record in the trace says it.
     last_launch: CollectiveLaunch | None = None
+    # The trace of the rank so far.
     trace: list[TraceRecord] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RankEnded:
-    """A rank has ended.
+    """A rank has ended."""
 
-    Attributes:
-        came_to: Outcome of its program, as the player says it; `is_failure` ends the run. None
-            if the player has none.
-    """
-
+    # Outcome of its program, as the player says it; `is_failure` ends the run. None if
+    # the player has none.
     came_to: Any
     trace: list[TraceRecord]
     mismatch: Mismatch | None = None

@@ -12,7 +12,7 @@ from typing import Final
 
 import torch
 
-from syncverify.processes.thread_demand import name_own_thread
+from syncverify.processes.owner_link import start_beat
 from syncverify.processes.wire import Wire
 from syncverify.sim.apart.messages import Moved, RankEnded
 from syncverify.sim.apart.remote_turns import RemoteTurns
@@ -27,7 +27,6 @@ from syncverify.trace.records import CollectiveLaunch
 
 # A rank tells its trace when it has grown by this share, so that a lost rank loses no more.
 _NEW_PART: Final = 0.25
-_BEAT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class _TraceReporter:
         self._wire = wire
         self._recorder = recorder
         self._next_told = 1.0
-        self._num_seen = 0
+        self._num_seen = self._num_told = 0
 
     def num_records(self) -> int:
         """Return the number of records so far, accesses included."""
@@ -85,38 +84,29 @@ class _TraceReporter:
     def beating(self) -> Iterator[None]:
         """Tell once a second, within a block, that the rank has recorded something since."""
         end = threading.Event()
-        beat = threading.Thread(
-            target=self._beat, args=(end,), name="beat", daemon=True
-        )
-        beat.start()
+        thread = start_beat(self._beat, OSError, end)
         try:
             yield
         finally:
             end.set()
-            beat.join()
+            thread.join()
 
-    def _beat(self, end: threading.Event) -> None:
-        name_own_thread()
-        before = -1
-        while not end.wait(_BEAT_SECONDS):
-            if self.num_records() != before:
-                before = self.num_records()
-                self._wire.send(Moved(before))
+    def _beat(self) -> None:
+        if self.num_records() != self._num_told:
+            self._num_told = self.num_records()
+            self._wire.send(Moved(self._num_told))
 
 
 @dataclass(frozen=True, slots=True)
 class RankPlace:
-    """The place of a rank in a simulated machine.
-
-    Attributes:
-        device: Number of the GPU that the program hears of; None for the CPU.
-        num_devices: Number of GPUs that the program may name; None for any number.
-    """
+    """The place of a rank in a simulated machine."""
 
     rank: int
     num_ranks: int
     is_for_nccl: bool
+    # Number of the GPU that the program hears of; None for the CPU.
     device: int | None = None
+    # Number of GPUs that the program may name; None for any number.
     num_devices: int | None = None
 
     def recorders(self) -> list[RankRecorder]:

@@ -5,10 +5,11 @@ A subject may read its rank there, or `LOCAL_RANK` for its device.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import torch.distributed as dist
 
@@ -99,3 +100,42 @@ def missing_rank_variables() -> Iterator[None]:
     finally:
         for name in missing:
             os.environ.pop(name, None)
+
+
+# For each block that is open: tells whether the calling thread is a rank with groups.
+_OPEN: Final[list[Callable[[], bool]]] = []
+
+
+@contextmanager
+def rank_environment(has_groups: Callable[[], bool]) -> Iterator[None]:
+    """Let each rank read variables of its own, as a launcher sets them, within a block.
+
+    For ranks that are threads of one process, which has one environment. `os.environ` itself
+    stays, since a subject may have imported it by name. Blocks of several threads may end in any
+    order.
+    """
+    _change_reading()
+    _OPEN.append(has_groups)
+    try:
+        yield
+    finally:
+        _OPEN.remove(has_groups)
+
+
+@functools.cache
+def _change_reading() -> None:
+    """Change how variables are read, once in a process.
+
+    Python 3.13 goes on to call the method that it has cached, once a class has been changed
+    1,000 times.
+    """
+    kind: Any = type(os.environ)
+    read = kind.__getitem__
+
+    def read_for_rank(environ: os._Environ[str], name: str) -> str:
+        variable = RANK_VARIABLES.get(name) if _OPEN else None
+        if variable and any(has_groups() for has_groups in _OPEN):
+            return str(variable())
+        return str(read(environ, name))
+
+    kind.__getitem__ = read_for_rank

@@ -11,11 +11,11 @@ from syncverify.judge.properties import check
 from syncverify.playing.choice import open_backend
 from syncverify.scenario.contract import Capabilities
 from syncverify.sim.network.threaded_world import (
+    has_groups,
     init_fake_process_group,
     thread_local_world,
 )
-from syncverify.sim.process_wide.rank_variables import RANK_VARIABLES
-from syncverify.sim.rank_environment import rank_environment
+from syncverify.sim.process_wide.rank_variables import RANK_VARIABLES, rank_environment
 from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter
 
@@ -51,7 +51,7 @@ class ReadsItsRank:
 def test_blocks_may_end_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that hangs is left, and its block may end while another run plays."""
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    left, later = rank_environment(), rank_environment()
+    left, later = rank_environment(has_groups), rank_environment(has_groups)
     with thread_local_world():
         init_fake_process_group(rank=1, world_size=2)
         left.__enter__()

@@ -13,9 +13,9 @@ import pytest
 
 from syncverify.errors import InternalError, UsageError
 from syncverify.processes.calls import run_in_processes
-from syncverify.processes.interrupts import interrupts_blocked
 from syncverify.processes.owner_link import Lost, Starts, tell_owner
 from syncverify.processes.supervised import Supervised
+from syncverify.processes.system import interrupts_blocked
 
 COMMAND = """
 import os, re

@@ -8,7 +8,7 @@ import pytest
 SCRIPT = """
 import resource
 from syncverify.errors import SyncverifyError
-from syncverify.processes.descriptors import require_descriptors
+from syncverify.processes.system import require_descriptors
 
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 try:

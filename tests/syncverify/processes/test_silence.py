@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from syncverify.processes import silence
-from syncverify.processes.process_state import Work
+from syncverify.processes.process_state import Demand, Work
 from syncverify.processes.silence import Silence, SilenceKind
-from syncverify.processes.thread_demand import Demand
 
 BOUND = 10.0
 WINDOW = 5.0

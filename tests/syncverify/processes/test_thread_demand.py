@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from syncverify.processes import thread_demand
-from syncverify.processes.thread_demand import ThreadDemand
+from syncverify.processes import process_state
+from syncverify.processes.process_state import ThreadDemand
 
 SECONDS = 5.0
 Files = dict[int, tuple[Any, ...]]
@@ -23,13 +23,13 @@ def demand(monkeypatch: pytest.MonkeyPatch) -> tuple[ThreadDemand, Files, list[f
     """Return a demand, the threads that it reads, and the clock that it reads."""
     threads: Files = {7: ("S", 1.0, 50)}
     clock = [100.0]
-    kind = thread_demand._Thread
+    kind = process_state._Thread
     monkeypatch.setattr(
-        thread_demand,
+        process_state,
         "_threads",
         lambda _: {number: kind(*each) for number, each in threads.items()},
     )
-    monkeypatch.setattr(thread_demand.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(process_state.time, "monotonic", lambda: clock[0])
     return ThreadDemand(1), threads, clock
 
 
@@ -91,7 +91,7 @@ def test_the_loop_of_gloo_is_known_by_its_name() -> None:
     for each in Path("/proc/self/task").glob("*/comm"):
         with suppress(OSError):  # a thread of another test may end meanwhile
             names.add(each.read_text().strip())
-    assert thread_demand.LOOP_OF_GLOO in names
+    assert process_state.LOOP_OF_GLOO in names
     for group in groups:
         group.shutdown()
 

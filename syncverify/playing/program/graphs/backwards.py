@@ -243,18 +243,12 @@ def run_backward(word: str, losses: Losses) -> None:
     BACKWARDS[word if losses.parameters else PLAIN](losses)
 
 
-def backwards_per_micro_batch(word: str) -> int:
-    """Return the number of gradients of a parameter that the caller announces for a micro-batch.
-
-    A nested backward brings one more, which is not announced.
-    """
-    return 2 if word == "twice_over_one_graph" else 1
-
-
 def num_backwards(scenario: Scenario, step: int) -> int:
     """Return the number of gradients of a parameter that the caller announces for a step.
 
     A synchronizer counts gradients, not micro-batches: the word `twice_over_one_graph` brings two
-    gradients to a parameter in one micro-batch.
+    gradients to a parameter in one micro-batch. A nested backward brings one more, which is not
+    announced.
     """
-    return scenario.accumulations[step] * backwards_per_micro_batch(scenario.backward)
+    is_twice = scenario.backward == "twice_over_one_graph"
+    return scenario.accumulations[step] * (2 if is_twice else 1)

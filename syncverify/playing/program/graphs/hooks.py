@@ -77,11 +77,7 @@ def hooks_of_others(losses: Losses) -> None:
     # views where a sharded dim is empty.
     filled = [parameter for parameter in parameters if parameter.numel()]
     handles.append(register_multi_grad_hook(filled, _observe))
-    try:
-        losses.total().backward(torch.tensor(2.0))
-    finally:
-        for handle in handles:
-            handle.remove()
+    _backward_with(handles, losses, torch.tensor(2.0))
 
 
 def hook_writes_grad(losses: Losses) -> None:
@@ -104,11 +100,7 @@ def hook_writes_grad(losses: Losses) -> None:
     for parameter in losses.parameters.values():
         handles.append(parameter.register_hook(functools.partial(take, parameter)))
         handles.append(parameter.register_post_accumulate_grad_hook(add))
-    try:
-        losses.total().backward()
-    finally:
-        for handle in handles:
-            handle.remove()
+    _backward_with(handles, losses)
 
 
 def hook_reads_grad(losses: Losses) -> None:
@@ -120,8 +112,13 @@ def hook_reads_grad(losses: Losses) -> None:
         parameter.register_post_accumulate_grad_hook(_read_on_host)
         for parameter in losses.parameters.values()
     ]
+    _backward_with(handles, losses)
+
+
+def _backward_with(handles: list[Any], losses: Losses, *gradient: torch.Tensor) -> None:
+    """Run backward, and take the hooks away again."""
     try:
-        losses.total().backward()
+        losses.total().backward(*gradient)
     finally:
         for handle in handles:
             handle.remove()

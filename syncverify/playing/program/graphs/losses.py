@@ -53,18 +53,14 @@ def one_thread() -> AsThread:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """The terms of one micro-batch's loss.
+    """The terms of one micro-batch's loss."""
 
-    Attributes:
-        terms: Scalars in float32, by name of the parameter that each depends on; by another
-            name where it depends on none, or on all. Terms of frozen parameters are left out.
-        mark_ready: Tells the synchronizer that gradients of parameters were added to `.grad`
-            by hand.
-    """
-
+    # Scalars in float32, by name of the parameter that each depends on; by another name
+    # where it depends on none, or on all. Terms of frozen parameters are left out.
     terms: Mapping[str, torch.Tensor]
     parameters: Mapping[str, torch.Tensor]
     as_rank: AsRank
+    # Tells the synchronizer that gradients of parameters were added to `.grad` by hand.
     mark_ready: MarkReady = not_told
 
     def total(self) -> torch.Tensor:

@@ -187,7 +187,8 @@ def checkpointed_reentrant(local: torch.Tensor, constant: torch.Tensor) -> torch
 def checkpointed_and_not(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
     """Use the parameter in a reentrant segment and outside of the segment."""
     inside, outside = halves(constant)
-    return _segment(local, inside, use_reentrant=True) + dot(local, outside)
+    segment = functools.partial(_times, local, inside)
+    return _segment(segment, _one(local), use_reentrant=True) + dot(local, outside)
 
 
 def checkpointed_nested(local: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
@@ -195,32 +196,22 @@ def checkpointed_nested(local: torch.Tensor, constant: torch.Tensor) -> torch.Te
     inner, outer = halves(constant)
 
     def run(one: torch.Tensor) -> torch.Tensor:
-        within = _run_segment(
-            lambda same: same * dot(local, inner), one, use_reentrant=True
-        )
-        return within + one * dot(local, outer)
+        segment = functools.partial(_times, local, inner)
+        return _segment(segment, one, use_reentrant=True) + _times(local, outer, one)
 
-    return _run_segment(run, _input(local), use_reentrant=True)
+    return _segment(run, _one(local), use_reentrant=True)
 
 
 def _in_segments(
     local: torch.Tensor, constant: torch.Tensor, *, use_reentrant: bool
 ) -> torch.Tensor:
+    segments = [functools.partial(_times, local, half) for half in halves(constant)]
     return total(
-        _segment(local, half, use_reentrant=use_reentrant) for half in halves(constant)
+        _segment(each, _one(local), use_reentrant=use_reentrant) for each in segments
     )
 
 
 def _segment(
-    local: torch.Tensor, constant: torch.Tensor, *, use_reentrant: bool
-) -> torch.Tensor:
-    def run(one: torch.Tensor) -> torch.Tensor:
-        return one * dot(local, constant)
-
-    return _run_segment(run, _input(local), use_reentrant=use_reentrant)
-
-
-def _run_segment(
     run: Callable[[torch.Tensor], torch.Tensor],
     entry: torch.Tensor,
     *,
@@ -233,7 +224,13 @@ def _run_segment(
     return result
 
 
-def _input(local: torch.Tensor) -> torch.Tensor:
+def _times(
+    local: torch.Tensor, constant: torch.Tensor, one: torch.Tensor
+) -> torch.Tensor:
+    return one * dot(local, constant)
+
+
+def _one(local: torch.Tensor) -> torch.Tensor:
     """Make an input that needs a gradient, without which a reentrant segment has none."""
     return torch.ones((), device=local.device, requires_grad=True)
 

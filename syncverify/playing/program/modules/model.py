@@ -22,34 +22,25 @@ _BATCH = 2
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A module that scenarios may train.
+    """A module that scenarios may train."""
 
-    Attributes:
-        build: Makes the module of one rank, from the mesh and the global rank. Parameters
-            are float32, in their global shape. `forward` takes a seeded `torch.Generator` of
-            the CPU, draws a batch from it and returns a scalar loss. It runs with local parts
-            as parameters, takes sizes, dtypes and the device from them, and does not
-            communicate.
-        sharded: Tensor dim that the last mesh axis cuts, by parameter name; all other
-            parameters are replicated.
-    """
-
+    # Makes the module of one rank, from the mesh and the global rank. Parameters are
+    # float32, in their global shape. `forward` takes a seeded `torch.Generator` of the
+    # CPU, draws a batch from it and returns a scalar loss. It runs with local parts as
+    # parameters, takes sizes, dtypes and the device from them, and does not
+    # communicate.
     build: Callable[[MeshSpec, int], nn.Module]
+    # Tensor dim that the last mesh axis cuts, by parameter name; all other parameters
+    # are replicated.
     sharded: Mapping[str, int] = field(default_factory=dict)
 
-    def global_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the parameters' shapes in registration order, tied parameters once."""
+    def parameters(self, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
+        """Place the parameters on a mesh, in registration order, tied parameters once."""
         with torch.device("meta"):
             module = self.build(_ONE_RANK, 0)
-        return {name: tuple(each.shape) for name, each in module.named_parameters()}
-
-    def parameters(
-        self, shapes: Mapping[str, tuple[int, ...]], mesh: MeshSpec
-    ) -> tuple[ParameterSpec, ...]:
-        """Place parameters of global shapes on a mesh."""
         return tuple(
-            ParameterSpec(name, shape, self._placements(name, mesh))
-            for name, shape in shapes.items()
+            ParameterSpec(name, tuple(each.shape), self._placements(name, mesh))
+            for name, each in module.named_parameters()
         )
 
     def _placements(self, name: str, mesh: MeshSpec) -> tuple[str, ...]:

@@ -25,12 +25,7 @@ PATHS: Final[dict[str, str]] = {}
 @functools.lru_cache(maxsize=1024)
 def module_parameters(name: str, mesh: MeshSpec) -> tuple[ParameterSpec, ...]:
     """List the parameters of a model on a mesh, all in float32 and in group 0."""
-    return MODELS[name].parameters(_global_shapes(name), mesh)
-
-
-@functools.cache
-def _global_shapes(name: str) -> dict[str, tuple[int, ...]]:
-    return MODELS[name].global_shapes()
+    return MODELS[name].parameters(mesh)
 
 
 def forget(name: str) -> None:
@@ -38,7 +33,6 @@ def forget(name: str) -> None:
     MODELS.pop(name, None)
     PATHS.pop(name, None)
     module_parameters.cache_clear()
-    _global_shapes.cache_clear()
     _skeleton.cache_clear()
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from syncverify.faces.scripts.recording import judge, record
-from syncverify.faces.scripts.script import Script
-from syncverify.faces.scripts.surroundings import (
+from syncverify.faces.scripts.script import (
+    Script,
     exit_functions_run,
     show_warnings,
     warnings_kept,
