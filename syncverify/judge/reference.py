@@ -104,29 +104,22 @@ class RightElement(NamedTuple):
     parameter: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Reference:
     """The right gradients of one scenario, in float64."""
 
     scenario: Scenario
     capabilities: Capabilities
-    micro_batches: (
-        MicroBatches  # step `num_steps` is the plain backward after `unbind()`
-    )
+    # Step `num_steps` is the plain backward after `unbind()`.
+    micro_batches: MicroBatches
     # Caches: sums of these gradients, since an explanation reads the same sums often; where and as
     # what values are recognized, since each wrong gradient asks for all launches of its rank; and
     # the elements to which values belong, by rank and moment.
-    sums: dict[SumKey, torch.Tensor] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-    places: dict[Hashable, tuple[GradientSlice, ...]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-    names: dict[Hashable, tuple[str, ...] | None] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    sums: dict[SumKey, torch.Tensor] = field(default_factory=dict)
+    places: dict[Hashable, tuple[GradientSlice, ...]] = field(default_factory=dict)
+    names: dict[Hashable, tuple[str, ...] | None] = field(default_factory=dict)
     owners: dict[Hashable, dict[float | str, RightElement]] = field(
-        default_factory=dict, repr=False, compare=False
+        default_factory=dict
     )
 
     @property
