@@ -9,7 +9,6 @@ from rich.console import Console
 
 from syncverify.command.process_exit import (
     BAD_USAGE,
-    COMMAND_NAME,
     VIOLATION,
     ending_when_interrupted,
 )
@@ -46,7 +45,7 @@ def execute(options: ParityOptions, expected: ProgramPlay | None) -> int:
         publish(known[-1], options.json_path, options.html_path)
         return "the report above has the layouts before"
 
-    with ending_when_interrupted(COMMAND_NAME, kept):
+    with ending_when_interrupted(kept):
         try:
             _play(_chosen(options), options, known)
         except UsageError:  # of a later layout
