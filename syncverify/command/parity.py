@@ -93,14 +93,13 @@ def _chosen(options: ParityOptions) -> Described:
     """
     found = described(imported(options.module, "module"))
     training = found.training
-    if options.steps is not None:
-        training = replace(training, num_steps=options.steps)
-    if options.seed is not None:
-        training = replace(training, seed=options.seed)
-    if options.size:
-        sizes = sizes_of(options.size, training)
-        training = replace(training, sizes={**training.sizes, **sizes})
-    training = replace(training, num_rows=options.rows)
+    training = replace(
+        training,
+        num_steps=options.steps or training.num_steps,
+        seed=training.seed if options.seed is None else options.seed,
+        sizes={**training.sizes, **sizes_of(options.size, training)},
+        num_rows=options.rows,
+    )
     axes = found.layouts[0].names if found.layouts else AXES
     layouts = tuple(layouts_of(options.layouts, axes)) or found.layouts
     if not layouts:
