@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
-import math
 import os
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +21,7 @@ import pytest
 
 from syncverify.plain_text import counted
 from syncverify.scenario.bounds import MAX_SECONDS
-from syncverify.scenario.settings import BACKEND_NAMES, DEFAULTS, SETTINGS, Setting
+from syncverify.scenario.settings import DEFAULTS, SETTINGS, Setting, SettingKind
 
 if TYPE_CHECKING:
     from syncverify.report.report import Report
@@ -114,41 +113,31 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
     return verified
 
 
-def _number(text: str, least: int) -> int:
-    """Read a number; argparse makes one line and an exit of what is raised."""
-    if not text.isdecimal() or int(text) < least:
+def _read(text: str, kind: SettingKind, least: int | None = 1) -> str | float:
+    """Read the value of an option; argparse makes one line and an exit of what is raised."""
+    words = "a name or a file"
+    if kind == "integer":
         words = "a positive number" if least else "a number from 0"
-        raise argparse.ArgumentTypeError(f"expected {words}, got {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds <= MAX_SECONDS:
-        words = f"expected seconds from 0 to {MAX_SECONDS}, got {text!r}"
-        raise argparse.ArgumentTypeError(words)
-    return seconds
-
-
-def _name_or_file(text: str) -> str:
-    if Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"expected a name or a file, got {text!r}")
-    return text
+        if text.isdecimal() and int(text) >= (least or 0):
+            return int(text)
+    elif kind == "seconds":
+        words = f"seconds from 0 to {MAX_SECONDS}"
+        with suppress(ValueError):
+            if 0 < float(text) <= MAX_SECONDS:
+                return float(text)
+    elif not Path(text).is_dir():
+        return text
+    raise argparse.ArgumentTypeError(f"expected {words}, got {text!r}")
 
 
 def _type_of(setting: Setting) -> dict[str, Any]:
-    match setting.kind:
-        case "choice":
-            return {"choices": BACKEND_NAMES}
-        case "integer":
-            least = setting.least or 0
-            return {"type": functools.partial(_number, least=least), "metavar": "N"}
-        case "seconds":
-            return {"type": _seconds, "metavar": setting.metavar or "SECONDS"}
-    return {"type": _name_or_file, "metavar": setting.metavar}
+    if setting.kind == "choice":
+        return {"choices": setting.choices}
+    metavars = {"integer": "N", "seconds": "SECONDS"}
+    return {
+        "type": functools.partial(_read, kind=setting.kind, least=setting.least),
+        "metavar": metavars.get(setting.kind, setting.metavar),
+    }
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -174,7 +163,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Device that those tests hear of. Default: cpu.",
     )  # fmt: skip
     group.addoption(
-        "--simulate-gpus", type=functools.partial(_number, least=1), default=4,
+        "--simulate-gpus", type=functools.partial(_read, kind="integer"), default=4,
         dest="simulate_gpus", metavar="N",
         help="Number of virtual GPUs with --simulate-device=cuda. Default: 4.",
     )  # fmt: skip

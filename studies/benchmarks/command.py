@@ -106,9 +106,9 @@ def run_command(
     try:
         process_exit.run_command(command, name)
     except UsageError as error:
-        process_exit.complain(name, str(error), process_exit.BAD_USAGE)
+        process_exit.complain(str(error), process_exit.BAD_USAGE, name)
     except failures as error:
-        process_exit.complain(name, str(error), FAILED)
+        process_exit.complain(str(error), FAILED, name)
 
 
 def _refuse_missing_folder(path: Path | None) -> None:

@@ -36,15 +36,13 @@ def main(context_object: object = None) -> None:
     """Run the command line and exit; see `WHOLE_PROCESS`."""
     _prepare_process()
     try:
-        with leaving_when_interrupted(COMMAND_NAME):
+        with leaving_when_interrupted():
             code = cli.main(standalone_mode=False, obj=context_object)
         leave(code or 0)
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
     except click.ClickException as error:
-        complain(COMMAND_NAME, error.format_message(), BAD_USAGE)
+        complain(error.format_message(), BAD_USAGE)
     except UsageError as error:
-        complain(COMMAND_NAME, str(error), BAD_USAGE)
+        complain(str(error), BAD_USAGE)
     except BrokenPipeError:  # as in `| head -1`
         _drop_stdout()
         leave(BROKEN_PIPE)
@@ -52,14 +50,14 @@ def main(context_object: object = None) -> None:
         click.echo(f"{COMMAND_NAME}: no verdict: {plain(str(error))}", err=True)
         leave_at_once(HARNESS_FAILED)  # a thread may wait for the rank that was lost
     except SyncverifyError as error:
-        complain(COMMAND_NAME, f"the harness itself failed: {error}", HARNESS_FAILED)
+        complain(f"the harness itself failed: {error}", HARNESS_FAILED)
     except ImportError as error:  # the error of a subject is a usage error
         _complain_of_an_import(error)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             _complain_of_a_fault()
         _drop_stdout()
-        complain(COMMAND_NAME, "cannot print: No space left on device", BAD_USAGE)
+        complain("cannot print: No space left on device", BAD_USAGE)
     except Exception:  # noqa: BLE001  # the last resort
         _complain_of_a_fault()
 
@@ -72,13 +70,11 @@ def _complain_of_a_fault() -> NoReturn:
         )
 
         if fault := fault_since_the_start():
-            complain(
-                COMMAND_NAME, f"{_CHANGED}: {fault}. Nothing was judged", BAD_USAGE
-            )
+            complain(f"{_CHANGED}: {fault}. Nothing was judged", BAD_USAGE)
     with suppress(AttributeError, OSError, ValueError):  # as in `complain`
         traceback.print_exc()
     words = "the harness itself failed; please report the traceback above"
-    complain(COMMAND_NAME, words, HARNESS_FAILED)
+    complain(words, HARNESS_FAILED)
 
 
 def _complain_of_an_import(error: ImportError) -> NoReturn:
@@ -86,7 +82,6 @@ def _complain_of_an_import(error: ImportError) -> NoReturn:
     if not (error.name or "").startswith("torch"):
         _complain_of_a_fault()
     complain(
-        COMMAND_NAME,
         f"torch {version('torch')} is not known to work: {plain(str(error))}. Nothing was "
         "judged. Use a release of torch that syncverify was tested with",
         BAD_USAGE,
@@ -114,4 +109,4 @@ def _prepare_process() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if not working_directory():
         words = "the working directory was deleted; change to another one"
-        complain(COMMAND_NAME, words, BAD_USAGE)
+        complain(words, BAD_USAGE)

@@ -29,7 +29,6 @@ import click
 
 from syncverify.command.child import DEFAULT_PATIENCE, Child, Patience
 from syncverify.command.process_exit import (
-    COMMAND_NAME,
     HARNESS_FAILED,
     INTERRUPTED,
     VIOLATION,
@@ -132,7 +131,7 @@ def _own(
         # A change that is played as a fix may hang in C: the subject as it is does not.
         words = f"the process {words}"
         found = "The violations that were found before are above; none has a fix."
-        complain(COMMAND_NAME, f"{words}\n{found}", VIOLATION)
+        complain(f"{words}\n{found}", VIOLATION)
     if not (can_play_again and end.token):
         _leave_without_verdict(words)
     losses = [end]
@@ -211,7 +210,7 @@ def _tell_violation(
 
 
 def _leave_without_verdict(words: str) -> NoReturn:
-    complain(COMMAND_NAME, f"no verdict: the process {words}", HARNESS_FAILED)
+    complain(f"no verdict: the process {words}", HARNESS_FAILED)
 
 
 def _listed(lines: Iterable[CodeLine]) -> str:
@@ -223,6 +222,6 @@ def _leave_if_decided(end: Child) -> None:
     """Leave with the code that the child told, or as interrupted."""
     if end.was_interrupted and end.code is None:
         words = "the process that played did not answer; what was found is above"
-        complain(COMMAND_NAME, f"interrupted; {words}", INTERRUPTED)
+        complain(f"interrupted; {words}", INTERRUPTED)
     if end.code is not None:
         sys.exit(end.code)

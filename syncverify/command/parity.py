@@ -9,7 +9,6 @@ from rich.console import Console
 
 from syncverify.command.process_exit import (
     BAD_USAGE,
-    COMMAND_NAME,
     VIOLATION,
     ending_when_interrupted,
 )
@@ -46,7 +45,7 @@ def execute(options: ParityOptions, expected: ProgramPlay | None) -> int:
         publish(known[-1], options.json_path, options.html_path)
         return "the report above has the layouts before"
 
-    with ending_when_interrupted(COMMAND_NAME, kept):
+    with ending_when_interrupted(kept):
         try:
             _play(_chosen(options), options, known)
         except UsageError:  # of a later layout
@@ -94,14 +93,13 @@ def _chosen(options: ParityOptions) -> Described:
     """
     found = described(imported(options.module, "module"))
     training = found.training
-    if options.steps is not None:
-        training = replace(training, num_steps=options.steps)
-    if options.seed is not None:
-        training = replace(training, seed=options.seed)
-    if options.size:
-        sizes = sizes_of(options.size, training)
-        training = replace(training, sizes={**training.sizes, **sizes})
-    training = replace(training, num_rows=options.rows)
+    training = replace(
+        training,
+        num_steps=options.steps or training.num_steps,
+        seed=training.seed if options.seed is None else options.seed,
+        sizes={**training.sizes, **sizes_of(options.size, training)},
+        num_rows=options.rows,
+    )
     axes = found.layouts[0].names if found.layouts else AXES
     layouts = tuple(layouts_of(options.layouts, axes)) or found.layouts
     if not layouts:

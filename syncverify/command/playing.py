@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import torch
 
 from syncverify.command.process_exit import (
-    COMMAND_NAME,
     ending_when_interrupted,
     leave,
     leave_at_once,
@@ -30,7 +29,7 @@ def playing(kept: Callable[[], str] = str, *, backend: str = "sim") -> Iterator[
     """
     show_warnings_once()
     torch.set_num_threads(1)  # ranks are threads or processes of this machine already
-    with ending_when_interrupted(COMMAND_NAME, kept):
+    with ending_when_interrupted(kept):
         require_known_torch()
         require_known_groups(backend)
         yield

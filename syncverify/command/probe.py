@@ -15,6 +15,7 @@ from syncverify.command.progress import SearchProgress
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
     Observing,
+    check_search,
     run_search,
 )
 from syncverify.plain_text import counted
@@ -31,7 +32,6 @@ from syncverify.report.observed import (
 )
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis, violation_text
-from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.schedule import ScheduleChoice
@@ -46,7 +46,6 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.shrinking import with_needed_features
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.subjects.subject_options import check_worlds
 
 
 def execute(options: ProbeOptions) -> int:
@@ -125,10 +124,8 @@ def _confirmed(
 ) -> Report:
     """Search under the found contract, and correct its features until it is kept.
 
-    Few scenarios of a feature may all be right where others are not.
-
-    Returns:
-        The report with the corrected ratings, or with a violation of plain steps.
+    Few scenarios of a feature may all be right where others are not. A violation of plain steps
+    ends the search, and is in the report.
 
     Raises:
         ObservationInterrupted: An interrupt; its report has the ratings so far.
@@ -183,20 +180,19 @@ def _probe(
     progress: SearchProgress,
 ) -> Report:
     """Play some plain training steps, then each feature."""
-    check_ranks(backend.name, options.ranks)
-    check_worlds(subject.factory, subject.name, options.ranks)
-    progress.console.print(
-        f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain scenarios, "
-        f"then {options.scenarios} of each feature, up to {counted(options.ranks, 'rank')}, "
-        f"seed {options.seed}",
-    )
-    observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
     settings = Settings(
         ranks=options.ranks,
         examples=PROBED_EXAMPLES,
         seed=options.seed,
         progress=progress,
     )
+    check_search(subject, backend, settings)
+    progress.console.print(
+        f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain scenarios, "
+        f"then {options.scenarios} of each feature, up to {counted(options.ranks, 'rank')}, "
+        f"seed {options.seed}",
+    )
+    observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
     progress.begin(subject, options.seed)
     with progress:
         return run_search(subject, backend, settings, observing)

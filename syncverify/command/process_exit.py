@@ -45,27 +45,29 @@ WHOLE_PROCESS = object()
 def run_command(command: click.Command, name: str) -> NoReturn:
     """Run a command line, which a user starts by a name, and exit with its result; None is 0."""
     try:
-        with ending_when_interrupted(name):
+        with ending_when_interrupted(name=name):
             sys.exit(command.main(prog_name=name, standalone_mode=False))
     except click.ClickException as error:
-        complain(name, error.format_message(), BAD_USAGE)
+        complain(error.format_message(), BAD_USAGE, name)
     except UsageError as error:
-        complain(name, str(error), BAD_USAGE)
+        complain(str(error), BAD_USAGE, name)
 
 
 @contextmanager
-def leaving_when_interrupted(name: str) -> Iterator[None]:
+def leaving_when_interrupted() -> Iterator[None]:
     """End the process at once on Ctrl-C: for a time in which no rank runs.
 
     An import of torch takes seconds. A KeyboardInterrupt within it prints a traceback, or
     is lost in C++ code.
     """
-    with _handling_interrupts(lambda _number, _frame: _leave_interrupted(name)):
+    with _handling_interrupts(lambda _number, _frame: _leave_interrupted()):
         yield
 
 
 @contextmanager
-def ending_when_interrupted(name: str, kept: Callable[[], str] = str) -> Iterator[None]:
+def ending_when_interrupted(
+    kept: Callable[[], str] = str, *, name: str = COMMAND_NAME
+) -> Iterator[None]:
     """Raise KeyboardInterrupt on Ctrl-C, and make sure that the process ends.
 
     Python drops a KeyboardInterrupt that falls into a callback of the garbage collector
@@ -78,22 +80,23 @@ def ending_when_interrupted(name: str, kept: Callable[[], str] = str) -> Iterato
         KeyboardInterrupt: In the block, on Ctrl-C.
     """
 
-    def leave() -> NoReturn:
-        try:
+    def end() -> NoReturn:
+        words = ""
+        with contextlib.suppress(
+            Exception
+        ):  # nothing may keep this process from its end
             words = kept()
-        except Exception:  # noqa: BLE001  # nothing may keep this process from its end
-            words = ""
-        _leave_interrupted(name, words)
+        _leave_interrupted(words, name)
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        timer = threading.Timer(_GRACE_SECONDS, leave)
+        timer = threading.Timer(_GRACE_SECONDS, end)
         timer.daemon = True
         timer.start()
         raise KeyboardInterrupt
 
     def dropped(unraisable: sys.UnraisableHookArgs) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            leave()
+            end()
         report(unraisable)
 
     report = sys.unraisablehook
@@ -102,7 +105,7 @@ def ending_when_interrupted(name: str, kept: Callable[[], str] = str) -> Iterato
         with _handling_interrupts(interrupt):
             yield
     except (click.Abort, KeyboardInterrupt):
-        leave()
+        end()
     finally:
         sys.unraisablehook = report
 
@@ -118,7 +121,7 @@ def _handling_interrupts(
         signal.signal(signal.SIGINT, before)
 
 
-def _leave_interrupted(name: str, kept: str = "") -> NoReturn:
+def _leave_interrupted(kept: str = "", name: str = COMMAND_NAME) -> NoReturn:
     click.echo(f"{name}: interrupted{kept and f'; {kept}'}", err=True)
     leave_at_once(INTERRUPTED)  # threads of ranks may still run
 
@@ -148,7 +151,7 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def complain(name: str, message: str, code: int) -> NoReturn:
+def complain(message: str, code: int, name: str = COMMAND_NAME) -> NoReturn:
     """Print one complaint on stderr, in one line if it is bad usage, and exit."""
     text = plain(message)
     line = " ".join(text.split()) if code == BAD_USAGE else text

@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 from syncverify.command.process_exit import (
-    COMMAND_NAME,
     INTERRUPTED,
     VIOLATION,
     ending_when_interrupted,
@@ -49,7 +48,7 @@ def simulate(options: SimulateOptions, expected: ProgramPlay | None) -> int:
         _publish(known[-1], options)
         return "what was found before is above"
 
-    with ending_when_interrupted(COMMAND_NAME, kept), _without_input(), kept_output():
+    with ending_when_interrupted(kept), _without_input(), kept_output():
         setup = SimulatedProgram(
             _found(options.program),
             options.ranks,
@@ -76,7 +75,7 @@ def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
     folders = [folder] if expected is None else []
     check_folders(options.json_path, options.html_path, *folders)
     script = Script(options.script, options.arguments, options.is_module)
-    with ending_when_interrupted(COMMAND_NAME):
+    with ending_when_interrupted():
         recorded = recording.record(
             script,
             options.nproc,

@@ -58,7 +58,12 @@ def _execute(options: ReplayOptions) -> int:
         report = Report.without_coverage(
             found, backend, violations, examples=1, is_replay=True
         )
-        write_violations(options, report, found, opened, otherwise=_entry(reproducer))
+        missing = FoundViolation(
+            Violation(reproducer.property, reproducer.cause, "it does not occur"),
+            reproducer.scenario,
+            decisions_of(reproducer.schedule),
+        )
+        write_violations(options, report, found, opened, otherwise=missing)
     say_annotations(options.shown_as, annotations_of(report))
     for line in _comparison(reproducer, report, found.capabilities.tensors):
         say(line)
@@ -69,27 +74,14 @@ def _violations(
     reproducer: Reproducer, subject: Subject, backend: AnyBackend
 ) -> list[FoundViolation]:
     """Play the scenario, with the recorded schedule where a backend can follow it."""
-    if not isinstance(backend, SimBackend):
-        _note_schedule(reproducer, backend.name)
+    choices = sum(map(bool, reproducer.schedule.choices))
+    if choices and not isinstance(backend, SimBackend):
+        say(
+            f"note: the token changes the default timing {counted(choices, 'time')}, and only "
+            f"--backend sim can follow it; on {backend.name} the machine decides"
+        )
     found = replayed(reproducer, subject, backend).found
     return [diagnosed(entry, subject, backend) for entry in found.values()]
-
-
-def _entry(reproducer: Reproducer) -> FoundViolation:
-    """Return a violation that a subject does not show any more."""
-    violation = Violation(reproducer.property, reproducer.cause, "it does not occur")
-    decisions = decisions_of(reproducer.schedule)
-    return FoundViolation(violation, reproducer.scenario, decisions)
-
-
-def _note_schedule(reproducer: Reproducer, backend: str) -> None:
-    """Print how much of the token only simulated ranks can follow."""
-    choices = sum(map(bool, reproducer.schedule.choices))
-    if choices:
-        say(
-            f"note: the token changes the default timing {counted(choices, 'time')}, "
-            f"and only --backend sim can follow it; on {backend} the machine decides"
-        )
 
 
 def _comparison(reproducer: Reproducer, report: Report, tensors: str) -> list[str]:

@@ -19,6 +19,7 @@ from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
     Observing,
     check_schedules,
+    check_search,
     run_search,
 )
 from syncverify.errors import UsageError
@@ -33,19 +34,16 @@ from syncverify.report.console import CommandConsole, say
 from syncverify.report.observed import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.text import diagnosis
-from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.settings import RunOptions, Settings
 from syncverify.scenario.small_scope import SmallScope
-from syncverify.scenario.space import Space
 from syncverify.search.campaign_file import forget
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.saved_violations import SavedViolations
 from syncverify.search.shards import exhaustive_settings
 from syncverify.search.violation_database import open_database
 from syncverify.subjects.subject import Subject, resolve
-from syncverify.subjects.subject_options import check_worlds
 from syncverify.trace.source_lines import CodeLine
 
 
@@ -112,17 +110,14 @@ def _search(
             )
         settings = exhaustive_settings(settings, subject.capabilities)
         progress.total = settings.examples
-    ranks, own = settings.ranks, subject.capabilities
-    check_ranks(backend.name, ranks)
-    check_worlds(subject.factory, subject.name, ranks)
-    if settings.focus:
-        Space(own, ranks).require_focus(settings.focus)
+    check_search(subject, backend, settings)
     progress.console.print(
         f"verifying {options.subject} on {settings.backend}: "
         + (_size_of_scope(settings) if settings.exhaustive else _size(settings))
     )
-    progress.can_skip_features = not own.fail_on_wrong
-    observes = (settings.beyond or own.fail_on_wrong) and not settings.exhaustive
+    fails_on_wrong = subject.capabilities.fail_on_wrong
+    progress.can_skip_features = not fails_on_wrong
+    observes = (settings.beyond or fails_on_wrong) and not settings.exhaustive
     progress.begin(subject, settings.random_seed)
     with progress:
         observing = Observing(tell=progress.observed) if observes else None

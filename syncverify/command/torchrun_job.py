@@ -11,7 +11,6 @@ import psutil
 
 from syncverify.command.process_exit import (
     BAD_USAGE,
-    COMMAND_NAME,
     HARNESS_FAILED,
     complain,
 )
@@ -48,7 +47,7 @@ def refuse_jobs_that_start_again() -> None:
 
 def _refuse(words: str, code: int) -> None:
     if os.environ["LOCAL_RANK"] == "0":  # one line from each machine
-        complain(COMMAND_NAME, words, code)
+        complain(words, code)
     sys.exit(code)
 
 

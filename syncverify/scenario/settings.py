@@ -120,7 +120,8 @@ class Settings:
         metavar="NAME|FILE", shown_default="the subject's own, or plain", **_IN_TESTS)
     backend: str = _row("choice", "backend", "Where the ranks run.", "sim", **_IN_TESTS)
     ranks: int = _row(
-        "integer", "ranks", "Worlds of up to this many ranks.", DEFAULT_RANKS, **_IN_TESTS)
+        "integer", "ranks", "Worlds of up to this many ranks.", DEFAULT_RANKS,
+        shown_default=str(DEFAULT_RANKS), **_IN_TESTS)
     examples: int = _row(
         "integer", "examples", "Scenarios to play.", 200, most=bounds.MAX_COUNT, **_IN_TESTS)
     seed: int | None = _row(
@@ -185,30 +186,61 @@ class Settings:
         return self.exhaustive or self.cluster is not None
 
 
-def rows(face: type[Any]) -> dict[str, Setting]:
-    """Return the rows of a face, by the names of its fields."""
-    return {
-        each.name: each.metadata["row"]
-        for each in fields(face)
-        if "row" in each.metadata
-    }
-
-
-SETTINGS: Final[Mapping[str, Setting]] = rows(Settings)
+SETTINGS: Final[Mapping[str, Setting]] = {
+    each.name: each.metadata["row"] for each in fields(Settings)
+}
 DEFAULTS: Final[Mapping[str, Any]] = {
     each.name: each.default for each in fields(Settings)
 }
 
 
+# fmt: off
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions(Settings):
+    """`syncverify run`."""
+
+    subject: str = _place()
+    has_ranks: bool = False  # whether a number of ranks was given
+    no_database: bool = _flag(
+        "no-database",
+        "Keep no violations and play none first; overrides the project's default.")
+    no_beyond: bool = _flag(
+        "no-beyond",
+        "Skip features beyond the contract, which take two thirds of the time on sim.")
+    json_path: Path | None = _row("file", "json", "Write the report here.")
+    html_path: Path | None = _row(
+        "file", "html", "Write the report here as a page with timelines.", metavar="PATH")
+    trace_path: Path | None = _row(
+        "file", "trace", "Write the first violation here, for Perfetto.", metavar="PATH")
+    dumps_path: Path | None = _row(
+        "path", "flight-recorder",
+        "Write the first violation into this folder, as torch's recorder dumps it.",
+        metavar="PATH")
+    sarif_path: Path | None = _row(
+        "file", "sarif",
+        "Write violations here as SARIF 2.1.0, which code hosts show beside the lines.")
+    shown_as: str = _row(
+        "choice", "format",
+        " ".join(f"{name}: {words}" for name, words in REPORT_FORMATS.items() if words), "text",
+        choices=tuple(REPORT_FORMATS))
+    tables: bool = _flag(
+        "tables",
+        "Print tables: what scenarios contained, lines, features beyond the contract.")
+    quiet: bool = _flag("quiet -q", "Print violations and the verdict alone.")
+
+
 def _like_run(name: str, **changes: Any) -> Any:
-    """Return a field like that of `Settings`, with another default or another row."""
-    default = changes.pop("default", DEFAULTS[name])
-    row = dataclasses.replace(SETTINGS[name], **changes)
+    """Return a field like that of `syncverify run`, with another default or another row."""
+    of_run = RunOptions.__dataclass_fields__[name]
+    default = changes.pop("default", of_run.default)
+    row = dataclasses.replace(of_run.metadata["row"], **changes)
     return field(default=default, metadata={"row": row})
 
 
-# fmt: off
-# Rows of several faces.
+def _ranks(**changes: Any) -> Any:
+    return _like_run("ranks", shown_default="", **changes)
+
+
 def _backend_with_data() -> Any:
     return _like_run("backend", choices=("sim", "streams", "gloo"))
 
@@ -235,55 +267,6 @@ def _hang_timeout(default: float) -> Any:
     return _row("seconds", "hang-timeout", meaning, default)
 
 
-def _json(meaning: str = "Write the report here.") -> Any:
-    return _row("file", "json", meaning)
-
-
-def _page(meaning: str = "Write the report here as a page with timelines.") -> Any:
-    return _row("file", "html", meaning, metavar="PATH")
-
-
-def _trace() -> Any:
-    return _row("file", "trace", "Write the first violation here, for Perfetto.", metavar="PATH")
-
-
-def _dumps() -> Any:
-    meaning = "Write the first violation into this folder, as torch's recorder dumps it."
-    return _row("path", "flight-recorder", meaning, metavar="PATH")
-
-
-def _format() -> Any:
-    meaning = " ".join(f"{name}: {words}" for name, words in REPORT_FORMATS.items() if words)
-    return _row("choice", "format", meaning, "text", choices=tuple(REPORT_FORMATS))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(Settings):
-    """`syncverify run`."""
-
-    subject: str = _place()
-    ranks: int = _like_run("ranks", shown_default=str(DEFAULT_RANKS))
-    has_ranks: bool = False  # whether a number of ranks was given
-    no_database: bool = _flag(
-        "no-database",
-        "Keep no violations and play none first; overrides the project's default.")
-    no_beyond: bool = _flag(
-        "no-beyond",
-        "Skip features beyond the contract, which take two thirds of the time on sim.")
-    json_path: Path | None = _json()
-    html_path: Path | None = _page()
-    trace_path: Path | None = _trace()
-    dumps_path: Path | None = _dumps()
-    sarif_path: Path | None = _row(
-        "file", "sarif",
-        "Write violations here as SARIF 2.1.0, which code hosts show beside the lines.")
-    shown_as: str = _format()
-    tables: bool = _flag(
-        "tables",
-        "Print tables: what scenarios contained, lines, features beyond the contract.")
-    quiet: bool = _flag("quiet -q", "Print violations and the verdict alone.")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
     """`syncverify replay`."""
@@ -292,10 +275,10 @@ class ReplayOptions:
     subject: str = _place(default="")  # "" for that of a report
     contract: ContractChoice | None = _like_run("contract")
     backend: str = _like_run("backend", default="", shown_default="the report's, or sim")
-    html_path: Path | None = _page()
-    trace_path: Path | None = _trace()
-    dumps_path: Path | None = _dumps()
-    shown_as: str = _format()
+    html_path: Path | None = _like_run("html_path")
+    trace_path: Path | None = _like_run("trace_path")
+    dumps_path: Path | None = _like_run("dumps_path")
+    shown_as: str = _like_run("shown_as")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,13 +288,13 @@ class ProbeOptions:
     subject: str = _place()
     contract: ContractChoice | None = _like_run("contract")
     backend: str = _backend_with_data()
-    ranks: int = _like_run("ranks")
+    ranks: int = _ranks()
     scenarios: int = _count("scenarios", "Scenarios of each feature.", 12)
     seed: int = _seed()
     output: Path | None = _row(
         "file", "output", "Write the contract that SUBJECT keeps here, as TOML.")
-    json_path: Path | None = _json()
-    shown_as: str = _format()
+    json_path: Path | None = _like_run("json_path")
+    shown_as: str = _like_run("shown_as")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +308,7 @@ class WaitsOptions:
         "scope", default="parameters=2,words=event+launch", shown_default="",
         meaning="Play all of this scope.")
     examples: int = _count("examples", "Drawn scenarios beside those of the scope.", 200)
-    ranks: int = _like_run("ranks", meaning="Most ranks of a drawn scenario.")
+    ranks: int = _ranks(meaning="Most ranks of a drawn scenario.")
     seed: int = _seed()
     latency: float = _row(
         "number", "latency", "Latency of the link of exposed times.", LATENCY_MICROSECONDS,
@@ -337,8 +320,9 @@ class WaitsOptions:
     jobs: int = _like_run("jobs", meaning="Processes that play; the answers are the same.")
     names_torch: bool = _flag(
         "torch-lines", "Name waits in torch's own Python code, such as that of DDP.")
-    json_path: Path | None = _json("Write the answers here.")
-    html_path: Path | None = _row("file", "html", "Write them here as a page.")
+    json_path: Path | None = _like_run("json_path", meaning="Write the answers here.")
+    html_path: Path | None = _like_run(
+        "html_path", meaning="Write them here as a page.", metavar=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +330,7 @@ class SimulateOptions:
     """`syncverify simulate`."""
 
     program: str = _place()
-    ranks: int = _like_run("ranks", meaning="Number of ranks.")
+    ranks: int = _ranks(meaning="Number of ranks.")
     device: Literal["cuda", "cpu"] = _device("program")
     schedules: str = _row(
         "text", "schedules", "Orders of the ranks to play: default, all[:N], pct[:N].", "default",
@@ -358,8 +342,8 @@ class SimulateOptions:
     seed: int = _seed()
     names_torch: bool = _names_torch()
     hang_timeout: float = _hang_timeout(PROGRAM_HANG_TIMEOUT_SECONDS)
-    json_path: Path | None = _json()
-    html_path: Path | None = _page()
+    json_path: Path | None = _like_run("json_path")
+    html_path: Path | None = _like_run("html_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,8 +358,8 @@ class RecordOptions:
         "folder", "out", "Write the traces here.  [recorded-SCRIPT]", metavar="FOLDER")
     names_torch: bool = _names_torch()
     hang_timeout: float = _hang_timeout(SCRIPT_HANG_TIMEOUT_SECONDS)
-    json_path: Path | None = _json()
-    html_path: Path | None = _page()
+    json_path: Path | None = _like_run("json_path")
+    html_path: Path | None = _like_run("html_path")
     script: str = _place()
     arguments: tuple[str, ...] = _place("arguments")
 
@@ -385,8 +369,8 @@ class JudgeOptions:
     """`syncverify judge`."""
 
     folder: Path
-    json_path: Path | None = _json()
-    html_path: Path | None = _page()
+    json_path: Path | None = _like_run("json_path")
+    html_path: Path | None = _like_run("html_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,7 +378,7 @@ class ReadOptions:
     """`syncverify read`."""
 
     dumps: tuple[Path, ...]
-    shown_as: str = _format()
+    shown_as: str = _like_run("shown_as")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,8 +418,9 @@ class ParityOptions:
         choices=DATA)
     time_limit: float | None = _row("seconds", "time-limit", "Start no layout after this time.")
     is_quiet: bool = _flag("quiet", "Print no progress.")
-    json_path: Path | None = _json()
-    html_path: Path | None = _page("Write the report here as a page: layouts against tensors.")
+    json_path: Path | None = _like_run("json_path")
+    html_path: Path | None = _like_run(
+        "html_path", meaning="Write the report here as a page: layouts against tensors.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,5 +439,5 @@ class BankOptions:
         "diagnose", "Look for a fix of each defect, and for its guilty line in the report.")
     seed: int = _seed()
     jobs: int = _like_run("jobs", meaning="Processes that play entries in parallel.")
-    json_path: Path | None = _json("Write the table here.")
+    json_path: Path | None = _like_run("json_path", meaning="Write the table here.")
 # fmt: on

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
+from statistics import median
+from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
 
 from syncverify.command.bank.play import EntryResult, play_all
-from syncverify.command.bank.table import line_of, summary, table, to_json
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
+from syncverify.plain_text import counted, noun_of
 from syncverify.report.console import CommandConsole, check_folders, write_json
 from syncverify.scenario.settings import BankOptions
 from syncverify.subjects.bugbank.catalogue import entries, entry_of
 from syncverify.subjects.bugbank.entry import Entry
 
 _TABLE_WIDTH = 200  # characters, where output is not a terminal
+TABLE_VERSION = 1
+_HEADINGS = (
+    "id",
+    "source",
+    "caught by",
+    "contract",
+    "on",
+    "scenarios",
+    "seconds",
+    "ranks x parameters x steps",
+    "cause",
+    "twin",
+)
 
 
 @playing()
@@ -63,8 +81,7 @@ def _play(
         for row in results:
             rows.append(row)
             bar.advance(task)
-            counted = f"[{len(rows)} of {len(order)}] "
-            console.print(counted + line_of(row))
+            console.print(f"[{len(rows)} of {len(order)}] {line_of(row)}")
     return sorted(rows, key=lambda row: order.index(row.id))
 
 
@@ -72,3 +89,110 @@ def _left_out(chosen: Sequence[Entry], backend: str) -> str:
     missing = [entry.name for entry in chosen if not entry.runs_on(backend)]
     verb = "takes" if len(missing) == 1 else "take"
     return f"{', '.join(missing)} {verb} streams from torch.cuda"
+
+
+def line_of(row: EntryResult) -> str:
+    """Return a line such as "an-id: caught by ... after 1 scenario, 0.1 s"."""
+    if row.caught is None:
+        line = f"{row.id}: MISSED in {counted(row.examples, 'scenario')}"
+    else:
+        line = (
+            f"{row.id}: caught by {row.caught.property} ({row.caught.cause}) after "
+            f"{counted(row.examples, 'scenario')}, {row.seconds:.1f} s"
+        )
+    if row.alarm is None:
+        return line
+    named = f"{row.alarm.property} ({row.alarm.cause})"
+    return f"{line}; FALSE ALARM about its twin: {named}, token {row.alarm.token}"
+
+
+def table(rows: Sequence[EntryResult]) -> Table:
+    """Return the results of all entries as a table for a console."""
+    laid_out = Table(box=SIMPLE_HEAD)
+    for heading in _HEADINGS:
+        laid_out.add_column(heading, overflow="fold")
+    for row in rows:
+        laid_out.add_row(row.id, row.source, *_found(row), _twin(row))
+    return laid_out
+
+
+def _found(row: EntryResult) -> tuple[str, ...]:
+    if row.caught is None:
+        played = (row.backend, str(row.examples), f"{row.seconds:.1f}")
+        return "MISSED", "", *played, "", ""
+    caught = row.caught
+    return (
+        caught.property,
+        caught.contract,
+        row.backend,
+        str(row.examples),
+        f"{row.seconds:.1f} + {row.seconds_to_shrink:.1f}",
+        f"{caught.ranks} x {caught.parameters} x {caught.steps}",
+        "right" if row.is_cause_right else f"WRONG: {caught.cause}",
+    )
+
+
+def _twin(row: EntryResult) -> str:
+    if row.alarm is not None:
+        return f"ALARM: {row.alarm.property}"
+    return f"silent over {row.twin_examples}" if row.twin_examples else "not played"
+
+
+def summary(rows: Sequence[EntryResult]) -> Iterator[str]:
+    """Yield lines of text that sum up the results."""
+    found = [row for row in rows if row.caught is not None]
+    yield f"caught: {_share(len(found), len(rows))}"
+    if found:
+        yield from _about_found(found, rows)
+    yield (
+        f"twins silent: {_share(sum(row.alarm is None for row in rows), len(rows))}, over "
+        f"{counted(_played_by_twins(rows), 'scenario')} in all"
+    )
+
+
+def _about_found(
+    found: Sequence[EntryResult], rows: Sequence[EntryResult]
+) -> Iterator[str]:
+    yield (
+        f"median to detection: {_median((row.examples for row in found), 'scenario')}, "
+        f"{median(row.seconds for row in found):.2f} s"
+    )
+    yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
+    diagnosed = [row for row in rows if row.fix is not None]
+    if diagnosed:
+        num_shown = sum(row.is_line_shown is True for row in diagnosed)
+        num_fixed = sum(bool(row.fix) for row in diagnosed)
+        yield f"guilty line shown: {_share(num_shown, len(diagnosed))}"
+        yield f"fix as code that was played: {_share(num_fixed, len(diagnosed))}"
+    caught = [row.caught for row in found if row.caught is not None]
+    yield (
+        f"median after shrinking: {_median((each.ranks for each in caught), 'rank')}, "
+        f"{_median((each.parameters for each in caught), 'parameter')}, "
+        f"{_median((each.steps for each in caught), 'step')}"
+    )
+
+
+def _median(numbers: Iterable[int], noun: str) -> str:
+    middle = median(numbers)
+    return f"{middle:g} {noun_of(middle, noun)}"
+
+
+def _played_by_twins(rows: Sequence[EntryResult]) -> int:
+    """Count the scenarios of each search of a twin once, also if entries share it."""
+    return sum(row.twin_examples for row in rows if row.twin_played_for == row.id)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / whole:.1f} %)" if whole else "0 of 0"
+
+
+def to_json(rows: Sequence[EntryResult], options: BankOptions) -> dict[str, Any]:
+    """Return the numbers of scenarios and all results as plain JSON values; the format is versioned."""
+    return {
+        "version": TABLE_VERSION,
+        "examples": options.examples,
+        "twin_examples": options.twin_examples,
+        "seed": options.seed,
+        "diagnoses": options.diagnoses,
+        "entries": [asdict(row) for row in rows],
+    }

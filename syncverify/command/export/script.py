@@ -18,7 +18,6 @@ from syncverify.command.export.parameters_text import (
 )
 from syncverify.command.export.shown_gradient import ShownGradient
 from syncverify.command.export.subject_text import (
-    EmbeddedSource,
     SubjectText,
     embedded,
 )
@@ -137,7 +136,10 @@ class Reproduction:
         """Return the script; `without_streams` is for a subject that takes CUDA streams."""
         training = [*self._training()]
         body = "\n".join(f"    {line}".rstrip() for line in training)
-        source = self._embedded(body)
+        used = _words([body])
+        named = (_EMBEDDABLE[name] for name in _EMBEDDABLE if name in used)
+        source = embedded(named, beside=self.subject.source)
+        scenario = scenario_lines(self.scenario, self.capabilities.tensors)
         blocks = [*source.definitions.values()]
         if re.search(r"\blocal\(", body):
             blocks.insert(0, _LOCAL)
@@ -148,15 +150,12 @@ class Reproduction:
             parameter=repr(self.shown.spec.name),
             moment=self.shown.moment,
             summary=_in_docstring(self.violation),
-            scenario=_in_docstring("\n".join(self._scenario_lines())),
+            scenario=_in_docstring("\n".join(scenario)),
             imports=self._imports(body + definitions, source.imports),
             definitions=definitions,
             training=body,
             num_ranks=self.scenario.mesh.num_ranks,
         )
-
-    def _scenario_lines(self) -> Iterator[str]:
-        return scenario_lines(self.scenario, self.capabilities.tensors)
 
     def _training(self) -> Iterator[str]:
         """Yield the lines of the function that trains, and returns whether it is right."""
@@ -225,11 +224,6 @@ class Reproduction:
             yield f"    torch.allclose({actual}, {expected}, {exactly})"
         else:
             yield f"    torch.equal({actual}, {expected})"
-
-    def _embedded(self, body: str) -> EmbeddedSource:
-        used = _words([body])
-        named = (_EMBEDDABLE[name] for name in _EMBEDDABLE if name in used)
-        return embedded(named, beside=self.subject.source)
 
     def _imports(self, text: str, embedded: Iterable[str]) -> str:
         """Return the imports that a text needs, in three blocks."""

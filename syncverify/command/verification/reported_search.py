@@ -158,15 +158,10 @@ def run_search(
         ObservationInterrupted: An interrupt after the search, with its report.
     """
     started = time.monotonic()
-    _check_numbers(backend, settings)
-    check_worlds(subject.factory, subject.name, settings.ranks)
-    check_schedules(settings.schedules, backend.name)
+    check_search(subject, backend, settings)
     notes = limits_of(backend.name, subject.capabilities)
     notes += newer_values_lines(subject.capabilities)
     subject = _played(with_announced_counts(subject, backend.name, notes), backend)
-    if settings.focus is not None:
-        space = Space(subject.capabilities, settings.ranks)
-        space.require_focus(settings.focus)
     opened = open_database(settings.database, notes)
     if settings.exhaustive:
         settings = exhaustive_settings(settings, subject.capabilities)
@@ -300,6 +295,16 @@ def check_schedules(schedules: str, backend: str) -> ScheduleChoice:
             "timing decides"
         )
     return choice
+
+
+def check_search(subject: Subject, backend: AnyBackend, settings: Settings) -> None:
+    """Raise UsageError for a setting that cannot be used with a subject or a backend."""
+    check_schedules(settings.schedules, backend.name)
+    _check_numbers(backend, settings)
+    check_worlds(subject.factory, subject.name, settings.ranks)
+    if settings.focus is not None:
+        space = Space(subject.capabilities, settings.ranks)
+        space.require_focus(settings.focus)
 
 
 def _check_numbers(backend: AnyBackend, settings: Settings) -> None:

@@ -39,7 +39,7 @@ def test_exit_codes_of_children_come_although_their_signal_is_ignored() -> None:
 )
 def test_a_subject_that_changes_streams_loses_no_verdict(change: str) -> None:
     assert played(f"{PLAYS};{change};ends(0)")[0] == 0
-    assert played(f"{PLAYS};{change};complain('', '', 2)")[0] == 2
+    assert played(f"{PLAYS};{change};complain('', 2)")[0] == 2
 
 
 @pytest.mark.parametrize("text", ["ends 0\\n", "\\xff\\n"])
