@@ -10,9 +10,8 @@ from typing import Any, Final
 import torch
 
 from syncverify.judge.decoding import explain
-from syncverify.judge.properties.after_wait import AfterWait
+from syncverify.judge.properties.after_wait import AfterWait, after_wait
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.values import after_wait
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import explain_rounded
 from syncverify.replay_line import replay_line
