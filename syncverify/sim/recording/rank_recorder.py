@@ -426,7 +426,9 @@ class RankRecorder(Recorder):
         self._storage_of(tensor).record_consumer(stream)
 
     def _storage_of(self, tensor: torch.Tensor) -> Storage:
-        return self.storages.of(local_part(tensor), self.current_stream())
+        if isinstance(tensor, DTensor):
+            tensor = tensor._local_tensor  # noqa: SLF001  # faster than a call
+        return self.storages.of(tensor, self.current_stream())
 
     def note_resized(self, storage: torch.UntypedStorage, had_bytes: int) -> None:
         """Note that `resize_` gave memory back, or allocated other memory."""
