@@ -361,17 +361,20 @@ def _never_cleared(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
 
 def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     value = expected.value()
-    yield from _undivided(expected)
-    sizes = sizes_of(expected)
+    divisor, sizes = expected.divisor, sizes_of(expected)
+    if divisor > 2:  # twice the right gradient has several origins
+        text = f"it is the sum over ranks {list(expected.ranks)} {_by_one(expected)}"
+        yield Cause("scaled", text), expected.total(expected.ranks)
     for each in sizes:
         size, words, _ = each
-        text = f"it is divided by {size}, {words}{_once_more(expected, size)}"
+        more = f", once more: its sum by {size * divisor} and not by {divisor}"
+        text = f"it is divided by {size}, {words}{more if divisor > 1 else ''}"
         yield Cause("scaled", text), value / size
-        if size == 2 or size != expected.divisor:
+        if size == 2 or size != divisor:
             yield Cause("scaled", _multiplied(expected, each)), value * size
-        if size != expected.divisor > 1:
-            text = f"its sum is divided by {size}, {words}, not by {expected.divisor}"
-            yield Cause("scaled", text), value * expected.divisor / size
+        if size != divisor > 1:
+            text = f"its sum is divided by {size}, {words}, not by {divisor}"
+            yield Cause("scaled", text), value * divisor / size
         if expected.count > 1:
             text = in_every_micro_batch(size, words)
             parts = [
@@ -414,25 +417,10 @@ def sizes_of(expected: ExpectedGradient) -> list[LikelyDivisor]:
     return [each for each in sizes if each.size > 1]
 
 
-def _undivided(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
-    """Yield the sum where its division is right."""
-    if expected.divisor > 2:  # twice the right gradient has several origins
-        text = f"it is the sum over ranks {list(expected.ranks)} {_by_one(expected)}"
-        yield Cause("scaled", text), expected.total(expected.ranks)
-
-
 def _by_one(expected: ExpectedGradient) -> str:
     """Describe the divisor of a sum that is no mean; a division by 1 cannot be seen."""
     right = "contract" if expected.reference.capabilities.divide_factor else "mean"
     return f"divided by 1 or not at all, and the {right} divides by {expected.divisor}"
-
-
-def _once_more(expected: ExpectedGradient, size: int) -> str:
-    """Tell a division of a mean from the one that the mean itself needs."""
-    divisor = expected.divisor
-    if divisor == 1:
-        return ""
-    return f", once more: its sum by {size * divisor} and not by {divisor}"
 
 
 def as_float(factor: int) -> float:

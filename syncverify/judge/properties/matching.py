@@ -266,25 +266,21 @@ def groups_that_differ(run: Run) -> Iterator[Violation]:
         (one, first), *_ = calls.items()
         other = next((r for r in calls if calls[r].ranks != first.ranks), None)
         if other is not None:
-            yield from _differing(number + 1, {one: first, other: calls[other]})
+            events = _of_ranks({one: first, other: calls[other]})
+            summary = (
+                f"ranks {[*events]} make different groups by call {number + 1} of "
+                f"new_group(): {_RULE}"
+            )
+            evidence = Disagreement(events=tuple(events.values()))
+            for rank in events:
+                yield finding("groups_differ", summary, rank, None, evidence)
             return
         if run.fault is None and len(calls) < len(made):
             missing = next(r for r in range(len(made)) if r not in calls)
-            yield _missing(number + 1, missing, one, first)
+            summary = (
+                f"rank {missing} makes fewer groups than rank {one}: it lacks call "
+                f"{number + 1} of new_group(); {_RULE}"
+            )
+            evidence = Disagreement(events=tuple(_of_ranks({one: first}).values()))
+            yield finding("groups_differ", summary, missing, None, evidence)
             return
-
-
-def _differing(number: int, calls: dict[int, GroupMade]) -> Iterator[Violation]:
-    summary = f"ranks {[*calls]} make different groups by call {number} of new_group(): {_RULE}"
-    evidence = Disagreement(events=tuple(_of_ranks(calls).values()))
-    for rank in calls:
-        yield finding("groups_differ", summary, rank, None, evidence)
-
-
-def _missing(number: int, missing: int, rank: int, made: GroupMade) -> Violation:
-    summary = (
-        f"rank {missing} makes fewer groups than rank {rank}: it lacks call {number} of "
-        f"new_group(); {_RULE}"
-    )
-    evidence = Disagreement(events=tuple(_of_ranks({rank: made}).values()))
-    return finding("groups_differ", summary, missing, None, evidence)
