@@ -45,7 +45,14 @@ from syncverify.judge.whole_step.norm_causes import coefficient_of, known_norm_m
 from syncverify.judge.whole_step.values import Quantity
 
 # As a multiple of the unit roundoff: norms of right steps differ by far less.
-_ROUNDINGS = 64.0
+_ROUNDINGS: Final = 64.0
+# Gradients so small that no usual bound clips their norm, even times the scale of a loss.
+_SMALL: Final = AllOnes(2.0**-40)
+_SMALL_AND_DISTINCT: Final = AllOnes(2.0**-40, are_distinct=True)
+# As a multiple of the largest norm: so large that each norm is clipped.
+_LARGE: Final = 2.0**20
+# Relative error of a coefficient: clipping adds 1e-6 to the norm, or something as small, or nothing.
+_RELATIVE_OF_COEFFICIENTS: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +140,6 @@ def _constant_play(
     if (ranks := ranks_of(simulation, layout)) is None:
         return None
     return ConstantPlay(setup, beside(setup, layout, ranks, reference))
-
-
-# Gradients so small that no usual bound clips their norm, even times the scale of a loss.
-_SMALL: Final = AllOnes(2.0**-40)
-_SMALL_AND_DISTINCT: Final = AllOnes(2.0**-40, are_distinct=True)
-# As a multiple of the largest norm: so large that each norm is clipped.
-_LARGE: Final = 2.0**20
-# Relative error of a coefficient: clipping adds 1e-6 to the norm, or something as small, or nothing.
-_RELATIVE_OF_COEFFICIENTS: Final = 1e-5
 
 
 def closed_form(

@@ -45,6 +45,9 @@ from syncverify.judge.whole_step.mixtures import (
 )
 from syncverify.judge.whole_step.values import NamedTensors
 
+# Each guess of an added bias costs a forward and a backward of one rank.
+_MAX_PLAYS: Final = 32
+
 
 def gradient_causes(
     found: Sequence[ComparedValue], known: Known
@@ -225,10 +228,6 @@ _FINDERS: Final = (
     _clamped,
     wrong_group,
 )
-
-
-# Each guess costs a forward and a backward of one rank.
-_MAX_PLAYS: Final = 32
 
 
 def added_bias(

@@ -34,6 +34,13 @@ from syncverify.judge.whole_step.values import Quantity
 
 # Relative difference up to which two norms count as equal.
 _EQUAL = 1e-5
+# Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
+_ADDED_TO_NORM = 1e-6
+# Relative error of a norm that is computed from a coefficient, because of `_ADDED_TO_NORM`.
+_RELATIVE_OF_NORM = 1e-5
+# The gradients before clipping, by rank.
+_RankGradients = Mapping[int, torch.Tensor | None]
+_Pair = tuple[ComparedValue, StepMistake]
 ParameterNames = tuple[str, ...]
 # A mistake, and the squared norm that it gives on each rank.
 WrongSquares = tuple[NormMistake, list[float]]
@@ -195,15 +202,6 @@ def _of_group(
         yield NormOf(names, axes, is_missing=False), [whole for _ in ranks]
     elif not any(is_split):
         yield NormOf(names, axes, is_missing=True), parts
-
-
-# Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
-_ADDED_TO_NORM = 1e-6
-# Relative error of a norm that is computed from a coefficient, because of `_ADDED_TO_NORM`.
-_RELATIVE_OF_NORM = 1e-5
-# The gradients before clipping, by rank.
-_RankGradients = Mapping[int, torch.Tensor | None]
-_Pair = tuple[ComparedValue, StepMistake]
 
 
 def coefficient_of(norm: float, clip: float) -> float:
