@@ -28,11 +28,8 @@ from typing_extensions import override
 
 _TABLE: Final[tuple[tuple[str, ...], ...]] = (
     ("A if B else C", "C", "A"),
-    (
-        "set(A)",
-        "A",
-        "reversed(A)",
-    ),  # backward runs from the last parameter to the first
+    # Backward runs from the last parameter to the first.
+    ("set(A)", "A", "reversed(A)"),
     ("A.clone(...)", "A"),
     ("A.contiguous(...)", "A"),
     ("-A", "0"),
@@ -101,9 +98,10 @@ def rewrites(
                 yield right
         case ast.Subscript(value=value, slice=ast.Slice()):
             yield value
-        case ast.Constant(value=int() as number) if numbers:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
             yield from numbers
-            yield from (ast.Constant(each) for each in (0, 1) if each != number)
+            ends = (0, 1) if numbers else ()
+            yield from (ast.Constant(each) for each in ends if each != number)
         case ast.Attribute(value=ast.Name(id="self") as owner, attr=name):
             siblings = names.siblings.get(name, ()) if names else ()
             yield from (ast.Attribute(owner, each, ast.Load()) for each in siblings)
