@@ -13,6 +13,7 @@ Note [A fix costs no more]
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -165,11 +166,12 @@ class Style:
         ]
         if not telling:
             return cls(None, None)
+        of_parts = [each.needs.of_parameters for each in telling]
+        launches = [each.complete(each.cost.reductions) for each in telling]
+        bursts = [each.complete(each.cost.bursts) for each in telling]
         return cls(
-            all(
-                e.complete(e.cost.reductions) >= e.needs.of_parameters for e in telling
-            ),
-            all(e.complete(e.cost.bursts) >= e.needs.of_parameters for e in telling),
+            all(map(operator.ge, launches, of_parts)),
+            all(map(operator.ge, bursts, of_parts)),
         )
 
 

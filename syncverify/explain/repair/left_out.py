@@ -160,19 +160,16 @@ def _partly_waited(
     more = with_one_parameter_more(found.scenario, subject.capabilities)
     for scenario in (found.scenario, *more):
         run = backend.run(scenario, subject, DEFAULT_SCHEDULE)
-        parameters = counted(len(scenario.parameters), "parameter")
-        waits = _waits_for_some(run.ranks[race.rank].trace, race.first.source)
-        if lines := [
-            LeftOut(line, f"{why}, in a scenario with {parameters}")
-            for line, why in waits
-        ]:
-            return tuple(lines)
+        where = f"in a scenario with {counted(len(scenario.parameters), 'parameter')}"
+        trace = run.ranks[race.rank].trace
+        if waits := tuple(_waits_for_some(trace, race.first.source, where)):
+            return waits
     return ()
 
 
 def _waits_for_some(
-    trace: Sequence[TraceRecord], source: Origin
-) -> Iterator[tuple[CodeLine, str]]:
+    trace: Sequence[TraceRecord], source: Origin, where: str
+) -> Iterator[LeftOut]:
     """Yield each line that waits for collectives of a line, of which others have no wait."""
     launched = {
         record.key
@@ -185,9 +182,10 @@ def _waits_for_some(
             waited[record.source].add(record.key)
     if launched == set[CollectiveKey]().union(*waited.values()):
         return
+    of_line = f"of the {len(launched)} collectives of {source}, {where}"
     for origin, keys in waited.items():
-        why = f"waits for {len(keys)} of the {len(launched)} collectives of {source}"
-        yield from ((line, why) for line in with_code([origin]))
+        for line in with_code([origin]):
+            yield LeftOut(line, f"waits for {len(keys)} {of_line}")
 
 
 def _rounded_down(game: Game, ran: RanLines) -> Iterator[LeftOut]:

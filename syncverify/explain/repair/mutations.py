@@ -28,8 +28,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from typing_extensions import override
-
 from syncverify.explain.repair.rewrites import Names, rewrites
 from syncverify.explain.repair.source_edit import Edit, Function, Source, code_in
 
@@ -114,17 +112,16 @@ def _variants(node: ast.stmt, field: str, names: Names) -> Iterator[Any]:
     """Yield copies of a statement, each with another expression in the place of one."""
     whole = getattr(node, field)
     compared = _compared_numbers(whole)
-    for position, inner in enumerate(ast.walk(whole)):
+    for inner in ast.walk(whole):
         if not isinstance(inner, ast.expr):
             continue
         numbers = (*compared[inner], *names.compared) if inner in compared else ()
         for other in rewrites(inner, names, numbers):
-            changed = copy.deepcopy(node)
-            old = [*ast.walk(getattr(changed, field))][position]
-            replaced = _Replacer(old, other).visit(getattr(changed, field))
-            setattr(changed, field, replaced)
-            if not (_compares_with_itself(replaced) or _stands_still(node, replaced)):
-                yield ast.fix_missing_locations(changed)
+            # The other expression counts as the copy of the inner one.
+            changed = copy.deepcopy(node, {id(inner): other})
+            value = getattr(changed, field)
+            if not (_compares_with_itself(value) or _stands_still(node, value)):
+                yield changed
 
 
 def _compared_numbers(whole: ast.expr) -> dict[ast.expr, list[ast.expr]]:
@@ -194,19 +191,6 @@ def _reads(value: ast.expr, place: ast.expr) -> bool:
             pairs = (owner, of), (key, index)
             return all(ast.unparse(one) == ast.unparse(two) for one, two in pairs)
     return ast.unparse(value) == ast.unparse(place)
-
-
-class _Replacer(ast.NodeTransformer):
-    """Puts one expression in the place of another one."""
-
-    def __init__(self, old: ast.AST, new: ast.AST) -> None:
-        self._old = old
-        self._new = new
-
-    @override
-    def visit(self, node: ast.AST) -> Any:
-        """Return the new expression for the old one."""
-        return self._new if node is self._old else self.generic_visit(node)
 
 
 def _one_case(source: Source, node: ast.If) -> Iterator[Edit]:

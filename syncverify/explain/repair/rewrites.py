@@ -24,15 +24,10 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Any, Final, TypeGuard
 
-from typing_extensions import override
-
 _TABLE: Final[tuple[tuple[str, ...], ...]] = (
     ("A if B else C", "C", "A"),
-    (
-        "set(A)",
-        "A",
-        "reversed(A)",
-    ),  # backward runs from the last parameter to the first
+    # Backward runs from the last parameter to the first.
+    ("set(A)", "A", "reversed(A)"),
     ("A.clone(...)", "A"),
     ("A.contiguous(...)", "A"),
     ("-A", "0"),
@@ -89,7 +84,7 @@ def rewrites(
     for pattern, *others in _rows():
         found = dict[str, ast.AST]()
         if _fits(pattern, node, found):
-            yield from (_Filled(found).visit(copy.deepcopy(each)) for each in others)
+            yield from (_filled(each, found) for each in others)
     match node:
         case ast.BoolOp(values=values):  # not the empty value of `x or ()`
             yield from (each for each in values if not _is_literal(each))
@@ -101,9 +96,10 @@ def rewrites(
                 yield right
         case ast.Subscript(value=value, slice=ast.Slice()):
             yield value
-        case ast.Constant(value=int() as number) if numbers:
+        case ast.Constant(value=int() as number) if not isinstance(number, bool):
             yield from numbers
-            yield from (ast.Constant(each) for each in (0, 1) if each != number)
+            ends = (0, 1) if numbers else ()
+            yield from (ast.Constant(each) for each in ends if each != number)
         case ast.Attribute(value=ast.Name(id="self") as owner, attr=name):
             siblings = names.siblings.get(name, ()) if names else ()
             yield from (ast.Attribute(owner, each, ast.Load()) for each in siblings)
@@ -183,25 +179,16 @@ def _takes_any(node: Any) -> TypeGuard[ast.Call]:
     return False
 
 
-class _Filled(ast.NodeTransformer):
-    """Puts what its capitals stand for into an expression."""
-
-    def __init__(self, found: Mapping[str, Any]) -> None:
-        self._found = found
-
-    @override
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        """Return what a capital stands for."""
-        given: ast.AST = self._found.get(node.id, node)
-        return given
-
-    @override
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Fill a call, and its arguments if they stand for others."""
-        if _takes_any(node):
-            given = self._found["..."]
-            return ast.Call(self.visit(node.func), given.args, given.keywords)
-        return self.generic_visit(node)
+def _filled(pattern: ast.AST, found: Mapping[str, Any]) -> ast.AST:
+    """Return a copy of a pattern in which its capitals are what they stand for."""
+    copies = dict[int, Any]()
+    for node in ast.walk(pattern):
+        if isinstance(node, ast.Name) and node.id in found:
+            copies[id(node)] = found[node.id]
+        elif _takes_any(node):
+            call = found["..."]
+            copies |= {id(node.args): call.args, id(node.keywords): call.keywords}
+    return copy.deepcopy(pattern, copies)
 
 
 def _is_literal(value: ast.expr) -> bool:

@@ -236,20 +236,15 @@ def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWit
         except EnvironmentNotSupportedError:
             return PlaysWithout(reason="not simulated", wrong=tuple(wrong))
         for found in [*judged.violations.values()][:1]:
-            if not _is_there_with_call(found, subject, backend):
+            # The subject may break in the same way with all of its calls.
+            shown = _play_of(found, subject, backend)
+            known = {each.violation.identity for each in shown}
+            if found.violation.identity not in known:
                 harm = _harm(found, *_shown(found.violation), is_of_model=False)
                 return PlaysWithout(harm, wrong=tuple(wrong))
             wrong.append(found)
     reason: WhyUndecided = "schedules" if schedules.is_incomplete else ""
     return PlaysWithout(reason=reason, wrong=tuple(wrong))
-
-
-def _is_there_with_call(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> bool:
-    """Tell whether the subject breaks in the same way with all of its calls."""
-    shown = _play_of(found, subject, backend)
-    return found.violation.identity in {each.violation.identity for each in shown}
 
 
 def _play_of(

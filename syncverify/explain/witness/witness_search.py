@@ -81,7 +81,9 @@ def find_witness(
     failures = list[str | None]()
     for order in islice(orders, _MAX_ORDERS):
         failures.append(_failure(order))
-        for finding in _wrong_gradients(_seen(order)) if not failures[-1] else ():
+        if failures[-1] is not None:
+            continue
+        for finding in _wrong_gradients(_seen(order)):
             if _key(finding) not in wrong_before:
                 is_own = is_same_work(order.pair, race)
                 return _witness(finding, order.pair, is_of_violation=is_own)
