@@ -14,16 +14,15 @@ code of the leader, as torchrun on one machine knows nothing of the ends on othe
 
 from __future__ import annotations
 
-import functools
 import gc
 import json
 import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Concatenate, ParamSpec, TypeVar
 
 import torch.distributed as dist
 
@@ -55,26 +54,6 @@ _END = "null"
 _STORE_IS_GONE = (
     "torchrun's store is gone: its process on the machine of rank 0 was ended"
 )
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-
-def _needing_the_store(
-    method: Callable[Concatenate[TorchrunBackend, Parameters], Result],
-) -> Callable[Concatenate[TorchrunBackend, Parameters], Result]:
-    """Explain the loss of the store, which ends with the agent of rank 0's machine."""
-
-    @functools.wraps(method)
-    def explaining(
-        self: TorchrunBackend, /, *args: Parameters.args, **options: Parameters.kwargs
-    ) -> Result:
-        try:
-            return method(self, *args, **options)
-        except dist.DistError as error:
-            self.is_lost = True  # nothing waits for the rank: torchrun ends it soon
-            raise NoVerdictError(_STORE_IS_GONE) from error
-
-    return explaining
 
 
 class TorchrunBackend:
@@ -141,7 +120,6 @@ class TorchrunBackend:
         )
         self._epoch = 0
 
-    @_needing_the_store
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, as the leader, on the first ranks of the job.
 
@@ -152,35 +130,38 @@ class TorchrunBackend:
             NoVerdictError: A rank was lost, and nothing tells why.
             UsageError: The scenario has more ranks than the job.
         """
-        num_ranks = scenario.mesh.num_ranks
-        if num_ranks > self.world_size:
-            raise UsageError(
-                f"expected ranks <= {self.world_size}, the torchrun job's, got a scenario "
-                f"of {num_ranks}"
+        with self._needing_the_store():
+            num_ranks = scenario.mesh.num_ranks
+            if num_ranks > self.world_size:
+                raise UsageError(
+                    f"expected ranks <= {self.world_size}, the torchrun job's, got a scenario "
+                    f"of {num_ranks}"
+                )
+            announce(scenario)
+            self._num_jobs += 1
+            announced = {"epoch": self._epoch, "scenario": scenario.to_json()}
+            self._store.set(f"job/{self._num_jobs}", json.dumps(announced))
+            self._player.play(self._num_jobs, self._epoch, scenario, subject)
+            gathering = StoreGathering(
+                self._ranks[:num_ranks],
+                self._hang_timeout_seconds,
+                store=self._store,
+                job=self._num_jobs,
             )
-        announce(scenario)
-        self._num_jobs += 1
-        announced = {"epoch": self._epoch, "scenario": scenario.to_json()}
-        self._store.set(f"job/{self._num_jobs}", json.dumps(announced))
-        self._player.play(self._num_jobs, self._epoch, scenario, subject)
-        gathering = StoreGathering(
-            self._ranks[:num_ranks],
-            self._hang_timeout_seconds,
-            store=self._store,
-            job=self._num_jobs,
-        )
-        gathering.gather()
-        self.is_lost = bool(gathering.pending())
-        if gathering.may_leave_collectives():
-            self._epoch += 1
-        gathering.raise_errors()
-        line = replay_line(
-            token_of_a_death(scenario), subject.name, self.name, subject.contract_choice
-        )
-        fault = gathering.fault_or_loss(line)
-        return Run(self.name, gathering.rank_runs(), fault, device=self._device)
+            gathering.gather()
+            self.is_lost = bool(gathering.pending())
+            if gathering.may_leave_collectives():
+                self._epoch += 1
+            gathering.raise_errors()
+            line = replay_line(
+                token_of_a_death(scenario),
+                subject.name,
+                self.name,
+                subject.contract_choice,
+            )
+            fault = gathering.fault_or_loss(line)
+            return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
-    @_needing_the_store
     def follow(self, subject: Subject) -> int:
         """Play each scenario that the leader announces, until the leader ends.
 
@@ -190,25 +171,26 @@ class TorchrunBackend:
         Raises:
             NoVerdictError: The leader is gone.
         """
-        announced = queue.Queue[str]()
-        threading.Thread(
-            target=self._listen, args=(announced.put,), daemon=True
-        ).start()
-        # This thread waits for the queue alone, so that it hears the user's Ctrl-C.
-        while (text := announced.get()) not in {"", _END}:
-            job = json.loads(text)
-            scenario, epoch = Scenario.from_json(job["scenario"]), job["epoch"]
-            self._num_jobs += 1
-            if self.rank < scenario.mesh.num_ranks and self._is_free(announced):
-                announce(scenario)
-                self._player.play(self._num_jobs, epoch, scenario, subject)
-        if text != _END:
-            self.is_lost = True
-            raise NoVerdictError(_STORE_IS_GONE)
-        code = int(self._store.get("end/0"))
-        self._hear(Ends(code))
-        self.close()
-        return code
+        with self._needing_the_store():
+            announced = queue.Queue[str]()
+            threading.Thread(
+                target=self._listen, args=(announced.put,), daemon=True
+            ).start()
+            # This thread waits for the queue alone, so that it hears the user's Ctrl-C.
+            while (text := announced.get()) not in {"", _END}:
+                job = json.loads(text)
+                scenario, epoch = Scenario.from_json(job["scenario"]), job["epoch"]
+                self._num_jobs += 1
+                if self.rank < scenario.mesh.num_ranks and self._is_free(announced):
+                    announce(scenario)
+                    self._player.play(self._num_jobs, epoch, scenario, subject)
+            if text != _END:
+                self.is_lost = True
+                raise NoVerdictError(_STORE_IS_GONE)
+            code = int(self._store.get("end/0"))
+            self._hear(Ends(code))
+            self.close()
+            return code
 
     def close(self) -> None:
         """Wait a little until this rank has ended its groups.
@@ -216,6 +198,15 @@ class TorchrunBackend:
         The other ranks hear of the end with its exit code, when the owner gets it.
         """
         self.is_lost = not self._player.close(0 if self.is_lost else GRACE_SECONDS)
+
+    @contextmanager
+    def _needing_the_store(self) -> Iterator[None]:
+        """Explain the loss of the store, which ends with the agent of rank 0's machine."""
+        try:
+            yield
+        except dist.DistError as error:
+            self.is_lost = True  # nothing waits for the rank: torchrun ends it soon
+            raise NoVerdictError(_STORE_IS_GONE) from error
 
     def _listen(self, put: Callable[[str], None]) -> None:
         """Hand on what the leader announces, and "" if the leader is gone."""

@@ -7,31 +7,85 @@ ranks share depends on the programs alone, and not on the machine.
 
 from __future__ import annotations
 
+import threading
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import FrameType
+from typing import Final
 
 from syncverify.errors import RunEndedError
+from syncverify.processes.owner_link import start_beat
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import End, GoOn, SharedChange, TurnOver
+from syncverify.sim.apart.messages import End, GoOn, Moved, SharedChange, TurnOver
 from syncverify.sim.device.streams import own_streams
+from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.refusals import refuse_thread
 from syncverify.sim.turns.scheduler import own_rank
 from syncverify.sim.turns.stalls import UNKNOWN_VALUES, Wait
 from syncverify.sim.turns.turn_log import AccessKind
+from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.source_lines import CodeLine, NoLine
 from syncverify.trace.stacks import outermost_frames
+
+# A rank tells its trace when it has grown by this share, so that a lost rank loses no more.
+_NEW_PART: Final = 0.25
+
+
+class TraceReporter:
+    """Tells the trace of a rank before the rank ends."""
+
+    def __init__(self, wire: Wire, recorder: RankRecorder) -> None:
+        self._wire = wire
+        self._recorder = recorder
+        self._next_told = 1.0
+        self._num_seen = self._num_told = 0
+
+    def num_records(self) -> int:
+        """Return the number of records so far, accesses included."""
+        return self._recorder.num_recorded
+
+    def tell_what_is_new(self) -> None:
+        """Tell the last collective that is new, and the trace so far if much of it is new."""
+        trace = self._recorder.trace
+        new, self._num_seen = trace[self._num_seen :], len(trace)
+        launches = [each for each in new if isinstance(each, CollectiveLaunch)]
+        num_records = self.num_records()
+        if num_records >= self._next_told:
+            self._next_told = (1 + _NEW_PART) * num_records + 1
+            self.tell(*launches[-1:])
+        elif launches:
+            self._wire.send(Moved(num_records, launches[-1]))
+
+    def tell(self, last_launch: CollectiveLaunch | None = None) -> None:
+        """Tell the trace so far."""
+        trace = self._recorder.recorded_so_far()
+        self._wire.send(Moved(self.num_records(), last_launch, trace))
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Tell once a second, within a block, that the rank has recorded something since."""
+        end = threading.Event()
+        thread = start_beat(self._beat, OSError, end)
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join()
+
+    def _beat(self) -> None:
+        if self.num_records() != self._num_told:
+            self._num_told = self.num_records()
+            self._wire.send(Moved(self._num_told))
 
 
 class RemoteTurns:
     """The turns of one rank.
 
-    Args:
-        on_step: Called at each operation, each access to shared state, and each end of a turn.
-        on_pass: Called before hosts go on without values.
+    What is new in its trace is told at each operation, each access to shared state, and each end
+    of a turn; the whole trace before hosts go on without values.
 
     Attributes:
         updates: Changes of the shared state since this rank last gave its turn away.
@@ -42,15 +96,11 @@ class RemoteTurns:
         self,
         wire: Wire,
         take: Callable[[Iterable[SharedChange]], None],
-        num_records: Callable[[], int],
-        on_step: Callable[[], None],
-        on_pass: Callable[[], None],
+        telling: TraceReporter,
     ) -> None:
         self._wire = wire
         self._take = take
-        self._num_records = num_records
-        self._on_step = on_step
-        self._on_pass = on_pass
+        self._telling = telling
         self._has_begun = self.has_ended = self._has_passed = False
         self._paused_seconds = 0.0
         self.updates: list[SharedChange] = []
@@ -93,12 +143,12 @@ class RemoteTurns:
 
     def note_access(self, resource: str, access: AccessKind) -> None:
         """Tell the hub what is new; which resource it is does not matter in one schedule."""
-        self._on_step()
+        self._telling.tell_what_is_new()
 
     def count_step(self) -> None:
         """Count an operation."""
         self._begin()
-        self._on_step()
+        self._telling.tell_what_is_new()
 
     def note_pause(self, seconds: float) -> None:
         """Note that the host has slept."""
@@ -129,7 +179,7 @@ class RemoteTurns:
             self._give_turn(None, None)
 
     def _give_turn(self, ready: Callable[[], bool] | None, wait: Wait | None) -> None:
-        self._on_step()
+        self._telling.tell_what_is_new()
         while True:
             # What a message copies is no copy of the program.
             streams = own_streams()
@@ -151,7 +201,7 @@ class RemoteTurns:
             line=_innermost(),
             updates=updates,
             paused_seconds=paused,
-            num_records=self._num_records(),
+            num_records=self._telling.num_records(),
         )
 
     def _await_turn(self) -> None:
@@ -160,7 +210,7 @@ class RemoteTurns:
             self.has_ended = True
             raise RunEndedError
         if isinstance(word, GoOn):
-            self._on_pass()
+            self._telling.tell()
             self._has_passed = True
         else:
             self._take(word.updates)

@@ -7,7 +7,7 @@ states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
@@ -53,6 +53,11 @@ class SharedWorld(SimulatedWorld):
         arrived = replace(call, outputs=without_memory(call.outputs))
         self.note(Arrived(key, seat, arrived))
 
+    def take(self, update: Arrived) -> None:
+        """Make a change that another rank has made."""
+        # Not `arrive`: the rank that issued the call has told all others.
+        self.rendezvous(update.key).calls[update.seat] = update.call
+
 
 class SharedStore(SimulatedStore):
     """The store of all ranks."""
@@ -86,20 +91,3 @@ class SharedStore(SimulatedStore):
             self._values.pop(update.key, None)
         else:
             self._values[update.key] = update.value
-
-
-@dataclass(frozen=True, slots=True)
-class SharedState:
-    """The copy of the shared state in one process."""
-
-    world: SharedWorld
-    store: SharedStore
-
-    def take(self, updates: Iterable[SharedChange]) -> None:
-        """Make the changes that other ranks have made, in their order."""
-        for update in updates:
-            if isinstance(update, StoreSet):
-                self.store.take(update)
-            else:
-                # Not `arrive`: the rank that issued the call has told all others.
-                self.world.rendezvous(update.key).calls[update.seat] = update.call
