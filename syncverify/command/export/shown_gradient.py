@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -79,48 +80,26 @@ def _expected(
     judgement: Judgement, spec: ParameterSpec, rank: int, observation: Observation
 ) -> ExpectedGradient | None:
     """Return the right gradient of a rank at an observation; None if no property judges it."""
-    step = observation.step
+    reference, step = judgement.reference, observation.step
     if judgement.was_refused(step):
         return None
-    match observation.point:
-        case "reduced" if spec.requires_grad:
-            return _after_wait(judgement, spec, rank, step)
-        case "accumulated" if spec.requires_grad:
-            return _while_accumulating(judgement, spec, rank, observation)
-        case "unbound" if spec.requires_grad:  # after a plain backward
-            return _of_rank(judgement, spec, rank, step, count=1)
-    return _of_rank(judgement, spec, rank, step, count=0)
-
-
-def _after_wait(
-    judgement: Judgement, spec: ParameterSpec, rank: int, step: int
-) -> ExpectedGradient | None:
-    """Return the right sum; None on a rank that does not own it."""
-    reference, owned = judgement.reference, judgement.run.ranks[rank].owned
-    is_owned = owned is not None and spec.name in owned
-    if reference.capabilities.gradients == "owner" and not is_owned:
-        return None
-    count = step_plan.num_micro_batches(judgement.scenario, step)
-    ranks, divisor = reference.contributors(spec, rank), reference.divisor(spec, rank)
-    return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
-
-
-def _while_accumulating(
-    judgement: Judgement, spec: ParameterSpec, rank: int, observation: Observation
-) -> ExpectedGradient | None:
-    """Return the sum of the micro-batches so far; None where `.grad` need not hold it."""
-    if judgement.reference.capabilities.reduces_each_micro_batch:
-        return None
-    if observation.gradients[spec.name] is None:
-        return None
-    count = 1 + (observation.micro_batch or 0)
-    return _of_rank(judgement, spec, rank, observation.step, count)
-
-
-def _of_rank(
-    judgement: Judgement, spec: ParameterSpec, rank: int, step: int, count: int
-) -> ExpectedGradient:
-    """Return the sum of the first micro-batches of one rank."""
-    return ExpectedGradient(
-        judgement.reference, spec, rank, step, count, ranks=(rank,), divisor=1
-    )
+    expected = functools.partial(ExpectedGradient, reference, spec, rank, step)
+    num_own = 0  # micro-batches of this rank alone
+    match observation.point if spec.requires_grad else "":
+        case "reduced":
+            owned = judgement.run.ranks[rank].owned
+            is_owned = owned is not None and spec.name in owned
+            if reference.capabilities.gradients == "owner" and not is_owned:
+                return None
+            count = step_plan.num_micro_batches(judgement.scenario, step)
+            ranks = reference.contributors(spec, rank)
+            return expected(count, ranks, reference.divisor(spec, rank))
+        case "accumulated":
+            # `.grad` need not hold the sum of the micro-batches so far.
+            reduces_each = reference.capabilities.reduces_each_micro_batch
+            if reduces_each or observation.gradients[spec.name] is None:
+                return None
+            num_own = 1 + (observation.micro_batch or 0)
+        case "unbound":  # after a plain backward
+            num_own = 1
+    return expected(num_own, (rank,), 1)
