@@ -26,8 +26,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from typing_extensions import override
 
 from syncverify.late_imports import import_dynamo
+from syncverify.playing.announcement import announce
 from syncverify.playing.faults import threads_fault
-from syncverify.playing.messages import announce
 from syncverify.playing.program.rank_program import play
 from syncverify.playing.recording import CollectiveRecording
 from syncverify.scenario.coordinate_classes import representatives

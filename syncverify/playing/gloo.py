@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from syncverify.errors import InternalError
-from syncverify.playing.messages import announce
+from syncverify.playing.announcement import announce
 from syncverify.playing.workers import WorkerGathering, WorkerPool
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario

@@ -24,11 +24,7 @@ from syncverify.errors import (
     SubjectError,
     SyncverifyError,
 )
-from syncverify.processes.owner_link import Starts, tell_owner
 from syncverify.processes.process_state import Work
-from syncverify.scenario.replay_token import Reproducer, encode
-from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.trace import engine_log, records, regions, run, slots, source_lines
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
@@ -38,17 +34,6 @@ from syncverify.trace.source_lines import CodeLine
 from syncverify.trace.stacks import outermost_frames
 
 _Data = TypeVar("_Data")
-
-
-def announce(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> None:
-    """Tell the owner which scenario starts, in case this process does not survive it."""
-    tell_owner(lambda: Starts(token_of_a_death(scenario, schedule)))
-
-
-def token_of_a_death(scenario: Scenario, schedule: Schedule = DEFAULT_SCHEDULE) -> str:
-    """Return the token of a scenario in which a process was lost."""
-    lost = Reproducer("every_rank_finishes", "process_died", scenario, schedule)
-    return encode(lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Final
 import torch
 
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.playing.announcement import announce
 from syncverify.playing.gpu_needs import refusing_what_needs_gpus
-from syncverify.playing.messages import announce
 from syncverify.playing.play import play
 from syncverify.playing.program.graphs import cpp
 from syncverify.playing.program.leftovers import drop_what_is_undone

@@ -7,8 +7,9 @@ judges the order of their streams, which gloo cannot.
 from __future__ import annotations
 
 from syncverify.errors import InternalError
+from syncverify.playing.announcement import announce
 from syncverify.playing.faults import hub_fault
-from syncverify.playing.messages import announce, unpack_result
+from syncverify.playing.messages import unpack_result
 from syncverify.playing.workers import WorkerPool
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.scenario import Scenario

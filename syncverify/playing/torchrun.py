@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.late_imports import import_dynamo
-from syncverify.playing.messages import announce, token_of_a_death
+from syncverify.playing.announcement import announce, token_of_a_death
 from syncverify.playing.rank_player import (
     GRACE_SECONDS,
     IF_THE_STORE_LIVES,

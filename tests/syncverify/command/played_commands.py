@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 # The arguments: the act of the first child, and of the second one.
 SCRIPT = """
 import ctypes, fcntl, functools, os, signal, sys, time, warnings
-from syncverify.playing.messages import announce
+from syncverify.playing.announcement import announce
 from syncverify.command import owner
 from syncverify.command.child import Patience
 from syncverify.command.process_exit import complain, leave_at_once, tell_end
