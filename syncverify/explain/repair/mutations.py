@@ -220,7 +220,8 @@ def _base_asked(source: Source, function: Function) -> Iterator[Edit]:
     """Call the method of the base class in an override that does not."""
     owner, code = source.owner_of(function), code_in(function)
     name = f".{function.name}("
-    if not (owner and owner.bases and code) or name in ast.unparse(function):
+    is_called = any(name in ast.unparse(node) for node in code)
+    if not (owner and owner.bases and code) or is_called:
         return
     call = f"{ast.unparse(owner.bases[0])}{name}{', '.join(_arguments(function))})"
     match code:
