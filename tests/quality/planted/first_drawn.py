@@ -21,17 +21,7 @@ def first_drawn(
     num_scenarios: int,
     random_seed: int = 0,
 ) -> Scenario | None:
-    """Return the first scenario that is wanted; the drawing ends with it.
-
-    Args:
-        is_wanted: Asked once about each scenario; it may play the scenario.
-        capabilities: Space of the scenarios.
-        num_scenarios: Number of scenarios to draw at most.
-        random_seed: Seed of the drawing.
-
-    Returns:
-        The scenario, or None where no scenario is wanted.
-    """
+    """Return the first scenario that is wanted; the drawing ends with it."""
     met: list[Scenario] = []
 
     @seed(random_seed)

@@ -28,12 +28,7 @@ Make = Callable[..., Any]
 
 
 class MasterAdam(torch.optim.AdamW):
-    """AdamW over copies in float32 or more, which clears the gradients of the model.
-
-    Args:
-        parameters: Parameters of the model.
-        factor: Number by which gradients are multiplied when they are copied.
-    """
+    """AdamW over copies in float32 or more, which clears the gradients of the model."""
 
     def __init__(self, parameters: list[nn.Parameter], factor: float = 1.0) -> None:
         self.parameters, self.factor = parameters, factor

@@ -118,13 +118,7 @@ def test_a_step_that_takes_no_schedule_is_named_by_its_learning_rate() -> None:
 
 
 class Gathering(nn.Module):
-    """A layer whose parameters are gathered from shards in the forward pass.
-
-    Args:
-        layer: The layer.
-        mesh: A mesh of `dp`.
-        gathers_once: Whether only the first forward gathers, which is wrong.
-    """
+    """A layer that gathers its parameters in each forward pass; in the first alone is wrong."""
 
     def __init__(
         self, layer: nn.Module, mesh: DeviceMesh, *, gathers_once: bool = False

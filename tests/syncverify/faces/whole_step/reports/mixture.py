@@ -88,9 +88,6 @@ class Reported:
     """A training of a report; the first line of the docstring of a subclass is its mistake.
 
     `parity` takes the attributes that have the names of its parameters.
-
-    Args:
-        is_repaired: Whether the training lacks the mistake.
     """
 
     device = "cpu"
