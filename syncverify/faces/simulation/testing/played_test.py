@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 import unittest
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
+
+import torch.distributed as dist
 
 from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.faces.simulation.program import Device
@@ -14,6 +17,7 @@ from syncverify.faces.simulation.simulate import simulate
 from syncverify.faces.simulation.simulation import ProgramIsWrongError
 from syncverify.judge.cause import is_exception
 from syncverify.plain_text import kind_of, message_of
+from syncverify.sim.network.threaded_world import has_groups
 from syncverify.trace.source_lines import shown_path
 
 Judged = Literal["all", "values"]
@@ -84,3 +88,14 @@ def _harm(raised: list[tuple[int, BaseException]]) -> Iterator[str]:
     for rank, error in raised[:1]:
         error_text = f"{kind_of(error)}: {message_of(error).partition(chr(10))[0]}"
         yield f"In another legal order, rank {rank} raises {error_text}"
+
+
+@contextmanager
+def without_group() -> Iterator[None]:
+    """Let a rank begin without a default group, and leave it without one."""
+    dist.destroy_process_group()
+    try:
+        yield
+    finally:
+        if has_groups():
+            dist.destroy_process_group()

@@ -32,8 +32,8 @@ from syncverify.faces.simulation.testing.played_test import (
     TestOptions,
     play_test,
     pytest_id,
+    without_group,
 )
-from syncverify.sim.network.threaded_world import has_groups
 from syncverify.sim.process_wide.rank_variables import one_device, one_machine
 
 _NO_RANK: Final = -1
@@ -110,17 +110,6 @@ def _play(
 
     how = f"--simulate-ranks --simulate-device={options.device}"
     play_test(on_rank, num_ranks, options, name=f"{pytest_id(kind, name)} {how}")
-
-
-@contextmanager
-def without_group() -> Iterator[None]:
-    """Let a rank begin without a default group, and leave it without one."""
-    dist.destroy_process_group()
-    try:
-        yield
-    finally:
-        if has_groups():
-            dist.destroy_process_group()
 
 
 @contextmanager

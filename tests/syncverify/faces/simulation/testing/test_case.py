@@ -8,8 +8,11 @@ import torch
 import torch.distributed as dist
 
 from syncverify import SimTestCase
-from syncverify.faces.simulation.testing.played_test import TestOptions, play_test
-from syncverify.faces.simulation.testing.torch_cases import without_group
+from syncverify.faces.simulation.testing.played_test import (
+    TestOptions,
+    play_test,
+    without_group,
+)
 
 _CALLS: list[object] = []
 
