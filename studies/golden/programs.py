@@ -202,7 +202,7 @@ def _placed(path: str) -> str:
 
 def _of_simulation(played: Simulation) -> Transcript:
     found = [each.violation for each in played.violations]
-    remarks = [(type(each).__name__, each.ranks) for each in played.remarks]
+    remarks = [(each.operation, each.ranks) for each in played.remarks]
     schedules = [each.schedule for each in played.violations]
     return {
         "program": [plain((played.num_ranks, played.device))],

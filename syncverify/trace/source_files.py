@@ -23,10 +23,12 @@ if _SPEC is None or _SPEC.origin is None:
 
 # Folders end with a separator: another package may be called `torchlike`.
 _HARNESS = str(Path(__file__).parents[1]) + os.sep
-# Adapters, planted defects and our own synchronizer are subjects, and so are their lines.
+# Adapters, planted defects and our own synchronizer are subjects, and so are their lines. The
+# bases of adapters only pass calls on.
 _SUBJECTS = tuple(
     str(Path(_HARNESS) / part) + os.sep for part in ("subjects", "synchronizer")
 )
+_BASES = str(Path(_HARNESS) / "subjects" / "adapters") + os.sep
 _TORCH = str(Path(_SPEC.origin).parent) + os.sep
 
 
@@ -111,7 +113,7 @@ def is_subject_line(filename: str) -> bool:
     if filename.startswith(("<", _TORCH, *helpers_of_torch())):
         return False
     if filename.startswith(_HARNESS):
-        return filename.startswith(_SUBJECTS)
+        return is_harness_subject(filename)
     return filename.startswith(_PACKAGES) or not filename.startswith(_RUNTIME)
 
 
@@ -122,7 +124,7 @@ def is_own_line(filename: str) -> bool:
 
 def is_harness_line(filename: str) -> bool:
     """Tell whether a file is the harness's, without the subjects that come with it."""
-    return filename.startswith(_HARNESS) and not filename.startswith(_SUBJECTS)
+    return filename.startswith(_HARNESS) and not is_harness_subject(filename)
 
 
 def is_program_line(filename: str) -> bool:
@@ -132,7 +134,7 @@ def is_program_line(filename: str) -> bool:
 
 def is_harness_subject(filename: str) -> bool:
     """Tell whether a file is of a subject that comes with the harness."""
-    return filename.startswith(_SUBJECTS)
+    return filename.startswith(_SUBJECTS) and not filename.startswith(_BASES)
 
 
 @functools.cache

@@ -316,6 +316,8 @@ def _values(
     }
     if (scale := wired.scale) is not None:
         found[Quantity.SCALE] = {"scale": torch.tensor(scale)}
+    # Before the squares: the host waits for these, so later work of the step is ordered after the copies.
+    tensors = {q: wired.wholes(each, q, index) for q, each in found.items()}
     # Small gradients are not clipped, and the optimizer reads them unscaled.
     is_known = isinstance(wired.training.variation, AllOnes)
     squares = {
@@ -331,7 +333,7 @@ def _values(
             if each in watch.updated and not torch.equal(watch.updated[each], each)
         }
     return StepValues(
-        tensors={q: wired.wholes(each, q, index) for q, each in found.items()},
+        tensors=tensors,
         local_squares=squares,
         rates=wired.rates,
         clips_parts=watch.clips_parts,
