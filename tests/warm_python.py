@@ -72,16 +72,11 @@ if not pid:
 def python(
     *words: str, folder: Path, in_one: bool = False, **variables: str | None
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python` with arguments, and return how it ended.
+    """Run `python` in a folder, and return how it ended.
 
-    As with pipes of `subprocess`, the end comes when no process holds the output any more.
-
-    Args:
-        words: The arguments: `-m` and a module, `-c` and code, or a file; then those of the
-            command.
-        folder: Working directory of the command.
-        in_one: Whether complaints are part of the output.
-        variables: Environment variables that differ from those of this process; None for absent.
+    As with pipes of `subprocess`, the end comes when no process holds the output any more. The words
+    are `-m` and a module, `-c` and code, or a file; then those of the command. Complaints may be a
+    part of the output (`in_one`). A variable of the environment that is None is absent.
     """
     control = _control()
     pipes = [os.pipe(), os.pipe()]

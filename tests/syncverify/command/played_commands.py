@@ -116,12 +116,9 @@ def start(
 ) -> subprocess.Popen[str]:
     """Start an owner; pytest's timeout is the bound of a test that fails.
 
-    Args:
-        first: Acts of the first child, separated by `;`.
-        second: Acts of the second child; or `bank`, for the command of that name.
-        patience: Limits of the owner in seconds that differ from those of the script.
-        parent: Arguments of a process that starts the owner; None for this process.
-        shell: Statements that a shell executes first, in the process that becomes the owner.
+    `first` and `second` are acts of the two children, separated by `;`. `bank` in the place of the
+    second is the command of that name. `parent` starts the owner in the place of this process, and a
+    `shell` executes statements first in the process that becomes the owner. `patience` is in seconds.
     """
     command = [sys.executable, "-c", SCRIPT, first, second]
     if parent is not None:

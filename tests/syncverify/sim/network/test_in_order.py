@@ -11,11 +11,7 @@ from syncverify.sim.machine import SimulatedMachine
 
 
 def summed_twice(first: slice, second: slice) -> tuple[list[float], list[float]]:
-    """Sum parts of a buffer of ones on two ranks, one after the other.
-
-    Returns:
-        The buffer of rank 0 when both sums are issued, and after the second one's wait.
-    """
+    """Return a buffer of rank 0 when two sums of its parts are issued, and after the second's wait."""
     seen: list[Any] = []
 
     def play(rank: int) -> None:

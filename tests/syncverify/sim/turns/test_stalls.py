@@ -1,4 +1,6 @@
-"""Locks that threads share and processes do not: their holders are not judged."""
+"""Ranks that stand still: holders of locks that threads share and processes do not are not judged,
+and sleeps are summed up while no rank records anything, and no process of a rank works.
+"""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from syncverify.errors import EnvironmentNotSupportedError
+from syncverify.processes.process_state import Work
 from syncverify.sim.turns.scheduler import Scheduler
+from syncverify.sim.turns.stalls import IdlePauses
 
 LOCK = threading.Lock()
 
@@ -68,7 +72,7 @@ def test_a_lock_that_threads_share_is_not_judged(
 ) -> None:
     with pytest.raises(EnvironmentNotSupportedError) as caught:
         play(act)
-    place = rf"rank 1 waits at \S*test_held_locks\.py:\d+ for {name}, a lock that all"
+    place = rf"rank 1 waits at \S*test_stalls\.py:\d+ for {name}, a lock that all"
     assert caught.match(place)
     assert str(caught.value).endswith("of `syncverify run --backend gloo` for a class")
 
@@ -81,3 +85,38 @@ def test_a_hang_of_the_subject_alone_is_judged(act: Callable[[HasLocks], None]) 
 
 def test_a_lock_of_each_rank_holds_nobody_up() -> None:
     assert play(HasLocks.own) is None
+
+
+class Rank:
+    """A rank whose descendants do what a test says."""
+
+    pid = None
+    work = Work()
+
+    def processor_seconds(self) -> float:
+        return 0.0
+
+    def work_of_descendants(self) -> Work:
+        return self.work
+
+
+def test_sleeps_reach_the_bound_in_sum() -> None:
+    pauses = IdlePauses(1.0, [Rank()])
+    assert [pauses.are_over(0.25, 7) for _ in range(4)] == [False, False, False, True]
+
+
+def test_a_record_begins_the_sum_anew() -> None:
+    pauses = IdlePauses(1.0, [Rank()])
+    found = [pauses.are_over(0.5, progress) for progress in (1, 2, 3, 3)]
+    assert found == [False, False, False, True]
+
+
+@pytest.mark.parametrize("work", [Work(1.0), Work(is_ready=True)])
+def test_a_rank_may_sleep_while_a_descendant_works(work: Work) -> None:
+    rank = Rank()
+    pauses = IdlePauses(1.0, [rank])
+    pauses.are_over(0.0, 1)
+    rank.work = work
+    assert not pauses.are_over(1.0, 1)
+    rank.work = Work(work.seconds)
+    assert pauses.are_over(1.0, 1)
