@@ -87,10 +87,10 @@ def record(
         hub.end_processes()
     ended = {own.rank: own.ended for own in hub.ranks if own.ended is not None}
     show_warnings({rank: last.warnings for rank, last in ended.items()})
+    for rank, last in ended.items():
+        if last.came_to is not None and last.came_to.harness_error is not None:
+            raise InternalError(f"rank {rank}: {last.came_to.harness_error}")
     outcomes = hub.outcomes()
-    for outcome in outcomes:
-        if outcome.harness_error is not None:
-            raise InternalError(outcome.harness_error)
     refused = (outcome.refusal or outcome.usage_error for outcome in outcomes)
     raised = (outcome.fault for outcome in outcomes)
     fault = None if was_interrupted else hub_fault(hub, raised)
