@@ -27,8 +27,8 @@ first: $(INSTALLED)
 test: $(INSTALLED)
 	$(PYTEST) -m "not long"
 
-# The other tests: searches for planted defects, processes, examples. ARGS=--sixth=TEXT plays
-# the sixth of them that a text chooses. Many wait for processes, so there are more workers than cores.
+# The other tests: searches for planted defects, processes, examples. ARGS=--tenth=TEXT plays
+# the tenth of them that a text chooses. Many wait for processes, so there are more workers than cores.
 long: $(INSTALLED)
 	$(PYTEST) -n $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) -m long $(ARGS)
 

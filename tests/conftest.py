@@ -118,15 +118,15 @@ def seconds_of(item: pytest.Item) -> float:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option that splits the tests marked `long`."""
     parser.addoption(
-        "--sixth",
+        "--tenth",
         metavar="TEXT",
-        help="of the tests marked `long`, play the sixth that TEXT chooses, such as a commit",
+        help="of the tests marked `long`, play the tenth that TEXT chooses, such as a commit",
     )
 
 
-def is_in_sixth(test: str, chosen_by: str) -> bool:
-    """Tell whether a test is in the sixth of all tests that a text chooses."""
-    return zlib.crc32(f"{chosen_by} {test}".encode()) % 6 == 0
+def is_in_tenth(test: str, chosen_by: str) -> bool:
+    """Tell whether a test is in the tenth of all tests that a text chooses."""
+    return zlib.crc32(f"{chosen_by} {test}".encode()) % 10 == 0
 
 
 # First, because `-m` selects in the same hook: a test marked `long` is also `slow`.
@@ -134,7 +134,7 @@ def is_in_sixth(test: str, chosen_by: str) -> bool:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave tests marked `nightly` to the nights and `--sixth` to other jobs; order the rest.
+    """Leave tests marked `nightly` to the nights and `--tenth` to other jobs; order the rest.
 
     Under pytest-xdist the longest tests come first, under the profile `mutation` last.
     """
@@ -149,14 +149,14 @@ def pytest_collection_modifyitems(
         for item in items:
             item.add_marker(pytest.mark.timeout(NIGHTLY_TIMEOUT_SECONDS))
         return
-    sixth = config.getoption("--sixth")
+    tenth = config.getoption("--tenth")
     later = {
         item
         for item in items
         if item.get_closest_marker("nightly")
         or (
-            sixth
-            and not is_in_sixth(item.nodeid, sixth)
+            tenth
+            and not is_in_tenth(item.nodeid, tenth)
             and item.get_closest_marker("long")
         )
     }

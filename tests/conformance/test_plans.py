@@ -138,7 +138,7 @@ def test_a_proxy_that_is_not_listed_may_be_replaced(play) -> None:
     play(2, program)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_other_groups_one_after_the_other(play) -> None:
     """Also after a backward that failed while sums were in flight."""
 

@@ -86,7 +86,7 @@ def test_no_wait_of_a_host_hides_a_missing_wait(*, foreach: bool) -> None:
     assert all(hidden == 0 for _, hidden in found)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_counters_on_the_device_would_hide_some(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -139,6 +139,7 @@ def test_correct_twin_is_silent(subject: type[Any], schedules: str) -> None:
     assert report_on(subject, ranks=2, schedules=schedules, examples=6).violations == ()
 
 
+@pytest.mark.long
 def test_one_run_is_enough_where_order_cannot_matter() -> None:
     report = report_on(ViewBuckets, ranks=2, schedules="all", examples=5)
     assert report.violations == ()

@@ -112,7 +112,7 @@ def never_met(listed: list[Scenario], capabilities: Capabilities) -> list[str]:
 
 
 # Slow, as the tests that share the searches: beside them, and in one process with them.
-@pytest.mark.slow
+@pytest.mark.long
 def test_default_search_leaves_no_feature_out(default_searches: list[Scenario]) -> None:
     assert never_met(default_searches, PLAIN_STEPS) == []
 

@@ -167,6 +167,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
         synchronizer.set_required_accumulations(np.int32(2))
 
 
+@pytest.mark.long
 def test_a_peer_that_does_not_bind_is_named_with_a_file_store(tmp_path: Path) -> None:
     """A file store raises a plain RuntimeError when its time is over."""
     store = dist.FileStore(str(tmp_path / "store"), 2)

@@ -91,6 +91,7 @@ def test_a_part_is_tried_and_the_other_outcomes_stay(
     assert {*file.read()} == {*others, *now}
 
 
+@pytest.mark.long
 def test_each_is_one_change_of_the_source_at_its_place() -> None:
     assert {mutant.operator for mutant in ALL} == {each.__name__ for each in OPERATORS}
     assert len({mutant.id for mutant in ALL}) == len(ALL)

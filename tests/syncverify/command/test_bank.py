@@ -51,7 +51,7 @@ def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_contract_names_the_features_of_the_smallest_scenario(
     caught: EntryResult,
 ) -> None:
@@ -124,6 +124,7 @@ def texts(entry_id: str) -> set[str]:
     return {linecache.getline(path, number).strip() for path, number in places}
 
 
+@pytest.mark.long
 def test_every_entry_has_a_guilty_line() -> None:
     assert [entry.name for entry in entries() if not guilty_lines(entry)] == []
 

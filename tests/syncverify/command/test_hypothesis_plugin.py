@@ -26,7 +26,7 @@ def test_plugin_is_an_entry_point() -> None:
     assert entry.load() is register
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=5)
 @given(st.from_type(Scenario), st.builds(Case))
 def test_types_are_found(scenario: Scenario, case: Case) -> None:

@@ -21,6 +21,7 @@ def test_a_code_that_was_reported_counts(code: int) -> None:
     assert played(f"{PLAYS};ends({code})") == (code, "playing\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "after", ["os._exit(7)", "ctypes.string_at(0)", "fork(sys.exit)", "block()"]
 )
@@ -65,6 +66,7 @@ def test_a_death_in_a_scenario_that_comes_again_is_a_violation(
     assert decode(token).cause == "process_died"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_two_processes_that_somebody_ends_or_stops_are_no_verdict(
     tmp_path: Path, number: signal.Signals
@@ -76,6 +78,7 @@ def test_two_processes_that_somebody_ends_or_stops_are_no_verdict(
     assert "A new process ends that run, so nothing is known" in err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "second"), [(15, 15), (9, 2)])
 def test_a_process_that_somebody_ends_is_no_verdict(first: int, second: int) -> None:
     kill = "{0}==9 or signal.signal({0},signal.SIG_DFL);os.kill(os.getpid(),{0})"
@@ -87,6 +90,7 @@ def test_a_process_that_somebody_ends_is_no_verdict(first: int, second: int) -> 
     assert f"A new process was lost as well: it ended by signal {second}." in err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("hang", "how"),
     [
@@ -105,6 +109,7 @@ def test_a_process_that_falls_silent_is_a_violation(hang: str, how: str) -> None
     assert decode(re.findall(r"play (sv2-\S+)", out)[0]).cause == "never_returns"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ["block()", "os._exit(0)"])
 def test_a_process_that_is_lost_after_a_search_found_something_is_not_played_again(
     end: str,
@@ -198,6 +203,7 @@ def test_a_process_that_has_torch_from_the_start_loses_no_verdict() -> None:
     assert (code, "ended by exit code 0 in run 1" in err) == (3, True)
 
 
+@pytest.mark.long
 def test_a_process_of_the_child_that_was_lost_is_a_violation() -> None:
     code, out, _ = played("loses()", DIES)
     assert code == 1
@@ -209,6 +215,7 @@ def test_a_process_of_the_child_that_was_lost_is_a_violation() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("second", ["ends(0)", "ends(1)"])
 def test_a_death_that_does_not_come_again_is_no_verdict(second: str) -> None:
     code, _, err = played(DIES, second)
@@ -219,6 +226,7 @@ def test_a_death_that_does_not_come_again_is_no_verdict(second: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_job_that_torchrun_restarts_plays_nothing() -> None:
     """torchrun ends with the code of its last start, which must not be 0 after a 1."""
     again = {"TORCHELASTIC_RUN_ID": "x", "TORCHELASTIC_RESTART_COUNT": "1"}
@@ -230,6 +238,7 @@ def test_a_job_that_torchrun_restarts_plays_nothing() -> None:
     assert played("ends(0)", LOCAL_RANK="1", **again) == (3, "", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "nnodes"),
     [
@@ -252,12 +261,14 @@ def test_a_job_whose_machines_may_change_plays_nothing(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fixed", ["--nnodes=2", "--nnodes=2:2"])
 def test_a_job_of_fixed_machines_plays(fixed: str) -> None:
     job = {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0"}
     assert played("ends(0)", parent=[fixed], **job)[0] == 0
 
 
+@pytest.mark.long
 def test_a_rank_of_torchrun_that_is_lost_is_not_played_alone() -> None:
     code, out, complaint = played(DIES, TORCHELASTIC_RUN_ID="x", RANK="3")
     assert (code, out) == (3, "playing\n")
@@ -265,6 +276,7 @@ def test_a_rank_of_torchrun_that_is_lost_is_not_played_alone() -> None:
     assert re.match(words, complaint)
 
 
+@pytest.mark.long
 def test_an_interrupt_ends_a_process_that_does_not_hear_it() -> None:
     running = start(f"signal.signal(2,signal.SIG_IGN);{BLOCKS}")
     assert [running.stdout.readline() for _ in range(2)] == ["playing\n", "blocks\n"]
@@ -277,12 +289,14 @@ def test_an_interrupt_ends_a_process_that_does_not_hear_it() -> None:
     )
 
 
+@pytest.mark.long
 def test_an_interrupt_right_after_the_start_is_passed_on() -> None:
     interrupts = "os.kill(os.getppid(),signal.SIGINT)"
     code, _, err = played(f"signal.signal(2,signal.SIG_IGN);{interrupts};block()")
     assert (code, "did not answer" in err) == (130, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.skipif(sys.platform != "linux", reason="SIGIO ends no process elsewhere")
 def test_the_child_and_its_children_end_with_the_owner(number: int) -> None:
@@ -294,6 +308,7 @@ def test_the_child_and_its_children_end_with_the_owner(number: int) -> None:
     assert (running.returncode, out, err) == (-number, "", "")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     sys.platform != "linux", reason="Linux lets a process adopt orphans"
 )

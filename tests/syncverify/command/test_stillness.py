@@ -19,6 +19,7 @@ SHORT = {"stillness": 1.0}
 WORK = "all(True for _ in range(15*10**6))"  # half a second of processor time or more
 
 
+@pytest.mark.long
 def test_an_import_that_sleeps_is_no_verdict_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import time\n\ntime.sleep(1000)\n")
     act = f"sys.path.insert(0,{str(tmp_path)!r});__import__('mine')"
@@ -52,6 +53,7 @@ def test_a_process_that_works_is_not_lost(works: str) -> None:
     assert played(act, patience={"stillness": 0.4})[0] == 0
 
 
+@pytest.mark.long
 def test_a_wait_for_another_command_is_not_lost() -> None:
     statement = "owner_link.tell_owner(owner_link.Waits)"
     waits = ";".join([f"naps(0.3);{statement}"] * 6)

@@ -29,11 +29,13 @@ def test_a_full_disk_under_stdout_is_reported_in_one_line() -> None:
     assert played(f"{PLAYS};ends(1)", "bank", shell=everywhere)[0] == 2
 
 
+@pytest.mark.long
 def test_exit_codes_of_children_come_although_their_signal_is_ignored() -> None:
     ignored = "trap '' CHLD"
     assert played(f"{PLAYS};ends(1)", "bank", shell=ignored)[0] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "change", ["setattr(sys,'stdout',None)", "(sys.stdout.close(),sys.stderr.close())"]
 )
@@ -42,6 +44,7 @@ def test_a_subject_that_changes_streams_loses_no_verdict(change: str) -> None:
     assert played(f"{PLAYS};{change};complain('', 2)")[0] == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", ["ends 0\\n", "\\xff\\n"])
 def test_a_subject_says_nothing_to_the_owner(text: str) -> None:
     words = f"says(b'{text}')"
@@ -49,6 +52,7 @@ def test_a_subject_says_nothing_to_the_owner(text: str) -> None:
     assert played(f"{PLAYS};{words};os._exit(0)", f"{words};{DIES}")[0] == 1
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     sys.platform != "linux", reason="Linux lets a process adopt orphans"
 )
@@ -61,6 +65,7 @@ def test_a_child_that_leaves_its_group_ends_with_the_command(number: int) -> Non
     assert running.returncode == (130 if number == signal.SIGINT else -number)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_the_owner_knows_its_child_ends_both(number: int) -> None:
     """A busy machine may let the child play while the owner returns from `os.fork`."""

@@ -51,7 +51,7 @@ def added_up(parts: list[torch.Tensor], pairs: list[int]) -> torch.Tensor:
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @given(
     st.lists(st.integers(0, 63), min_size=7, max_size=7),
     st.sampled_from(["float32", "bfloat16", "float16"]),

@@ -58,7 +58,7 @@ class RaisesOnLastRank(NeverReduces):
             raise ValueError("last")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_sixteen_ranks_play() -> None:
     run = FakeBackend().run(WIDE, resolve("synchronizer"))
     assert run.fault is None

@@ -91,6 +91,7 @@ def play(backend: GlooBackend, subject: Any, scenario: Scenario = PAIR) -> Run:
     return backend.run(scenario, resolve(subject))
 
 
+@pytest.mark.long
 def test_processes_are_reused_also_by_a_smaller_world(backend: GlooBackend) -> None:
     assert play(backend, Naive).fault is None
     warm = pids(backend)
@@ -115,6 +116,7 @@ def test_class_of_a_test_travels_by_value_and_its_gradients_come_back(
     assert "test_gloo.py:" in str(launch.source)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("leaving", [LeavesOnePeerless, LeavesOneOnAFault])
 def test_a_collective_without_a_peer_holds_no_later_scenario_up(
     backend: GlooBackend, leaving: Any

@@ -250,6 +250,7 @@ def test_a_signal_from_outside_has_to_end_a_process_three_times(
     assert (run.fault.kind, run.fault.ranks) == ("process_died", (1,))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", [{"stopped": True}, {"end": "signal 9"}])
 def test_groups_that_a_lost_peer_was_to_join_are_no_fault_of_ours(
     playing: Play, lost: dict[str, Any]

@@ -63,6 +63,7 @@ def test_blocks_may_end_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
         dist.destroy_process_group()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", ["sim", "fake", pytest.param("gloo", marks=pytest.mark.slow)]
 )

@@ -30,7 +30,7 @@ def answer(soft: int, hard: int) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_limit_is_raised_as_far_as_needed_or_refused() -> None:
     assert answer(64, 900) == "(256, 900)"
     assert answer(500, 900) == "(500, 900)"

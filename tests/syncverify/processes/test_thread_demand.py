@@ -100,6 +100,7 @@ def test_a_process_that_is_gone_asks_for_nothing() -> None:
     assert ThreadDemand(2**22 + 1).look(is_silent=True) == (0.0, False)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").exists(), reason="the kernel has no /proc")
 def test_the_kernel_tells_of_a_thread_that_runs_or_waits_for_a_processor() -> None:
     asked, ends = ThreadDemand(os.getpid()), threading.Event()

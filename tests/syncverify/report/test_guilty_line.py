@@ -68,6 +68,7 @@ def test_definition_counts_before_lines_of_others(
     assert guilty_line(violation("inspect.py", 5), name) == FileLine(HERE, first)
 
 
+@pytest.mark.long
 def test_line_of_others_counts_where_there_is_no_better_one() -> None:
     file = Path(inspect.__file__).resolve()
     assert guilty_line(violation("inspect.py", 5), "absent:Subject") == FileLine(

@@ -51,7 +51,7 @@ def diagnosis(subject: type[Reads]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "argument"),
     [(TakesDicts, "param_groups"), (NamesThemParameters, "parameters")],
@@ -62,6 +62,6 @@ def test_the_form_of_groups_is_in_the_hint(subject: type[Reads], argument: str) 
     assert LOOPS.format(argument) in shown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_another_error_says_nothing_of_groups() -> None:
     assert "param_groups" not in diagnosis(RaisesOfItsOwn).partition("hint:")[2]

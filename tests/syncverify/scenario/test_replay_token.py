@@ -190,7 +190,7 @@ def test_cut_token_is_refused(length: int) -> None:
     assert "\n" not in refusal(TOKEN[:length])
 
 
-@pytest.mark.slow  # in a fresh checkout Hypothesis computes its table of Unicode: 2 s, once
+@pytest.mark.long
 @given(st.text())
 def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
     for candidate in (text, "sv2-" + text):

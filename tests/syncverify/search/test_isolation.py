@@ -84,7 +84,7 @@ def local_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "local_module", module)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_local_code_changes_nothing(request: pytest.FixtureRequest) -> None:
     with without_local_constants():
         before = integers()
@@ -121,7 +121,7 @@ def share_like_the_one_before(drawn: list[Digits]) -> float:
     return sum(alike) / len(alike)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_independent_examples_share_nothing() -> None:
     # If Hypothesis no longer makes examples from examples, delete the guard.
     assert share_like_the_one_before(digits("hypothesis")) > 0.5

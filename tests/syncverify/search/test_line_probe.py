@@ -52,6 +52,7 @@ def numbers_of(part: Callable[..., Any]) -> frozenset[int]:
     )
 
 
+@pytest.mark.long
 def test_functions_of_all_kinds_are_probed_and_restored() -> None:
     codes = [Dormant.wait.__code__, Dormant.third.__code__]
     with played_lines(Dormant) as lines:

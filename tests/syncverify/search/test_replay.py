@@ -169,7 +169,7 @@ def interrupted(database: Any) -> tuple[SavedViolations, Replay]:
     return kept, replay_saved(kept, SimBackend(), SilentProgress(), max_ranks=4)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_an_interrupted_run_left_is_shrunk_by_the_next(tmp_path: Path) -> None:
     kept, replay = interrupted(tmp_path)
     keeping = KeepingProgress(kept, SilentProgress())

@@ -71,6 +71,7 @@ def test_no_scenario_is_played_twice(
     assert len(backend.played) <= 30 + simpler
 
 
+@pytest.mark.long
 def test_progress_hears_of_every_scenario_and_every_simpler_one(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:
@@ -166,7 +167,7 @@ def test_a_backend_that_is_lost_ends_the_search_with_what_was_found() -> None:
     assert (lost.num_runs, result.num_examples) == (1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_cheap_faults_do_not_end_the_search() -> None:
     failing = Failing("sim", Fault("deadlock", (0,), "it hangs"))
     result = look(Naive, failing, examples=6)
@@ -186,6 +187,7 @@ class Broken:
         raise InternalError(f"call {self.num_runs} failed")
 
 
+@pytest.mark.long
 def test_error_of_the_harness_ends_the_search_unchanged() -> None:
     backend = Broken()
     with pytest.raises(InternalError) as caught:
@@ -212,6 +214,7 @@ def test_a_hang_in_the_smallest_scenario_is_played_once(
     assert [found.not_shrunk for found in result.violations] == [""]
 
 
+@pytest.mark.long
 def test_a_time_limit_keeps_a_hang_that_took_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

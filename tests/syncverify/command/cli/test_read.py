@@ -84,7 +84,7 @@ def test_replay_writes_a_trace_and_dumps(call: Call, tmp_path: Path) -> None:
     assert call("read", "dumps").code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_run_without_violation_writes_no_trace(call: Call, tmp_path: Path) -> None:
     few = ("--examples", "1", "--seed", "0", "--ranks", "1", "--no-database")
     outcome = call("run", "cli_subjects:Right", *few, "--trace", "trace.json")

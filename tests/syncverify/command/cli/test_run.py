@@ -156,7 +156,7 @@ def test_printed_replay_lines_are_those_of_the_report(search: Call) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_replay_of_a_token_reproduces(call: Call, report: dict[str, Any]) -> None:
     assert report["violations"]
     for violation in report["violations"]:
@@ -215,7 +215,7 @@ def test_replay_of_another_violation_says_so(call: Call, search: Call) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_deadlock_is_reported_with_what_each_rank_waits_for(search: Call) -> None:
     outcome = search("cli_subjects:SkipsRankOne")
     assert outcome.code == 1

@@ -227,6 +227,7 @@ def test_what_is_ordered_has_no_witness(made: Any) -> None:
     assert witnesses(of(made)) == {}
 
 
+@pytest.mark.long
 def test_a_race_that_does_no_harm_is_said_to_do_none() -> None:
     found = witnesses(of(Harmless), ONE_STEP)
     assert found == {"read_before_reduced": NoWitness(14)}

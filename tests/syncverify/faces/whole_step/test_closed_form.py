@@ -76,6 +76,7 @@ def scaler() -> GradScaler:
     return GradScaler("cpu", init_scale=1024.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("is_seen", "more"), [(True, {"scaler": scaler}), (False, {})])
 def test_a_right_norm_is_silent(more: dict[str, Any], *, is_seen: bool) -> None:
     result = play("", is_seen=is_seen, **more)

@@ -92,6 +92,7 @@ def clipped(*, over_all: bool) -> Parity:
     return play(step=own, clip=CLIP, layouts=["dp_replicate=2,dp_shard=2"])
 
 
+@pytest.mark.long
 def test_a_norm_over_the_shards_is_right() -> None:
     result = clipped(over_all=False)
     assert result.is_right, str(result)

@@ -109,11 +109,13 @@ def clip_in_float32(model: nn.Module, mesh: DeviceMesh) -> None:
         each.grad.mul_(min(1.0, CLIP / (norm + 1e-6)))
 
 
+@pytest.mark.long
 def test_a_coefficient_of_float32_clips_within_the_bound_of_float32() -> None:
     result = compare(step=with_gradients(clip_in_float32), clip=CLIP)
     assert result.is_right, str(result)
 
 
+@pytest.mark.long
 def test_scalars_in_float32_are_named_where_their_bound_counts() -> None:
     note = "note: scalars of dp=2 are in float32, and values have the bound of its rounding"
     assert note in str(play(RIGHT["item of float32"]))
@@ -167,6 +169,7 @@ def test_an_owner_that_keeps_its_value_from_before_the_cast_is_a_mistake() -> No
     assert numbers[0] != numbers[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_an_owner_that_keeps_what_it_sends_is_right(dtype: torch.dtype) -> None:
     own = functools.partial(gathered, dtype=dtype, owner_keeps=False)

@@ -73,7 +73,7 @@ class LeadersTalk(ViewBuckets):
         super().wait()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("subject", "scenario"),
     [

@@ -59,6 +59,7 @@ def strided() -> Found:
     return _kept(tensors)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", [placed, strided])
 def test_parts_add_up_to_the_tensor_of_full_tensor(program: object) -> None:
     ranks = simulate(program, 4).results  # type: ignore[arg-type]

@@ -59,6 +59,7 @@ def play(act: Callable[[HasLocks], None], num_ranks: int = 2) -> str | None:
     return stall.kind if stall else None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("act", "name"),
     [
@@ -77,6 +78,7 @@ def test_a_lock_that_threads_share_is_not_judged(
     assert str(caught.value).endswith("of `syncverify run --backend gloo` for a class")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("act", [HasLocks.own_twice, HasLocks.spins])
 def test_a_hang_of_the_subject_alone_is_judged(act: Callable[[HasLocks], None]) -> None:
     assert play(act) == "never_returns"

@@ -109,6 +109,7 @@ def test_biases_that_each_rank_adds_before_the_sum_are_named(
     assert "once: after the sum over `tp`, or on one rank" in str(result)
 
 
+@pytest.mark.long
 def test_a_bias_that_is_added_after_the_sum_is_silent() -> None:
     assert play("").is_right
 

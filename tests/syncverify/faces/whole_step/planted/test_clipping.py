@@ -51,6 +51,7 @@ def test_unscaling_after_clipping_is_named() -> None:
     assert "unscale gradients before they are clipped" in str(result)
 
 
+@pytest.mark.long
 def test_unscaling_before_clipping_is_silent() -> None:
     result = play(step=step)
     assert result.is_right, str(result)
@@ -94,6 +95,7 @@ def test_clipping_that_no_norm_reaches_is_tried_with_large_gradients() -> None:
     assert "never clipped" not in str(right)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plain", [mean_square, None])
 def test_clipping_that_is_never_tried_is_said_to_be_not_shown(plain: object) -> None:
     text = str(_play_limit(clips, plain))

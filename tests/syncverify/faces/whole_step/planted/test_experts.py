@@ -45,6 +45,7 @@ def play(wrong: object, layout: str = "dp=2,ep=2") -> Parity:
     return compare(**expert_parallel.TRAINING, layouts=[layout], step=wrong, clip=LIMIT)
 
 
+@pytest.mark.long
 def test_right_experts_in_clipping_of_the_users_own_are_silent() -> None:
     result = play(functools.partial(step, is_seen=False), "dp=1,ep=4")
     assert result.is_right, str(result)

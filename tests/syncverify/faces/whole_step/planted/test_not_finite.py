@@ -86,6 +86,7 @@ def step_with_a_schedule(model, batch, mesh, optimizer, scaler, schedule):
 STEP_LR = functools.partial(torch.optim.lr_scheduler.StepLR, step_size=1)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("made", "more"), [(step, {}), (step_with_a_schedule, {"schedule": STEP_LR})]

@@ -120,6 +120,7 @@ def logging_step(model, batch, mesh, optimizer, *, waits):
     dist.all_reduce(logged, group=mesh.get_group("dp"), async_op=not waits)
 
 
+@pytest.mark.long
 def test_a_work_that_nothing_waits_for_is_one_remark_of_all_layouts() -> None:
     forgets = functools.partial(logging_step, waits=False)
     result = compare(step=forgets, layouts=["dp=2", "dp=4"])

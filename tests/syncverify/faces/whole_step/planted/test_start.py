@@ -59,6 +59,7 @@ def _play(parallelize: object, step: object = None, steps: int = 2) -> Parity:
     return compare(parallelize=parallelize, **training)
 
 
+@pytest.mark.long
 def test_a_factor_that_is_not_reduced_shows_in_the_second_step() -> None:
     result = _play(unchanged, without_the_first_factor)
     (mistake,) = result.mistakes

@@ -166,6 +166,7 @@ def test_a_mistake_around_the_step_is_named(
     assert finding.names == {*names}
 
 
+@pytest.mark.long
 def test_tied_weights_that_are_not_summed_over_stages_are_named() -> None:
     result = compare(
         build=right_programs.Tied,
