@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import TABLE, WORDS
-from syncverify.strategies.word_choices import allowed_words
+from syncverify.scenario.words import allowed_words
 
 Fields = tuple[tuple[str, Any], ...]
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.feature_table import PLAIN, TABLE
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.strategies.word_choices import allowed_words, word_choices
+from syncverify.scenario.words import allowed_words
+from syncverify.strategies.word_choices import word_choices
 
 Parameters = tuple[ParameterSpec, ...]
 

@@ -31,13 +31,7 @@ from syncverify.scenario.contract_meshes import (
     has_placements,
     mesh_shapes,
 )
-from syncverify.scenario.feature_row import Feature, Row, base_word
-from syncverify.scenario.feature_table import (
-    NEVER_TOGETHER,
-    PLAIN,
-    TABLE,
-    WORDS,
-)
+from syncverify.scenario.feature_table import TABLE, WORDS
 from syncverify.scenario.features import features_of, features_outside
 from syncverify.scenario.layout import most_group_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -47,6 +41,7 @@ from syncverify.scenario.specs import (
     ParameterSpec,
     shard,
 )
+from syncverify.scenario.words import allowed_words, with_word, words_at
 
 # Topics whose words any plain scenario can take.
 WORD_TOPICS: Final = tuple(name for name, topic in TABLE.items() if topic.fits_any)
@@ -141,12 +136,14 @@ class SmallScope:
     def _with_words(
         self, plain: Scenario, capabilities: Capabilities
     ) -> Iterator[Scenario]:
-        features = {*features_of(plain)}
+        """Yield scenarios with a word: of each step but the last, of each parameter, or of all."""
+        beside = frozenset(map(str, features_of(plain)))
         for topic in self.words:
-            for word, row in WORDS[topic].items():
-                feature = Feature(topic, base_word(word))
-                if _fits(row, feature, features, capabilities):
-                    yield from _with_word(plain, topic, word)
+            allowed = allowed_words(topic, capabilities=capabilities, beside=beside)
+            places = range(len(words_at(plain, topic)) - (topic == "event"))
+            for word in sorted(allowed, key=[*WORDS[topic]].index):
+                for place in places:
+                    yield with_word(plain, topic, word, [place])
 
 
 def cap_classes(
@@ -213,38 +210,6 @@ def _is_least(listed: Iterable[ParameterSpec]) -> bool:
         if {*(each.placements or ())} == {REPLICATE}
     }
     return replicated != {_SIZES[1:]}
-
-
-def _fits(
-    row: Row,
-    feature: Feature,
-    features: Iterable[Feature],
-    capabilities: Capabilities,
-) -> bool:
-    """Tell whether a contract has a word, and a scenario of some features can take it."""
-    return (
-        row.value != TABLE[feature.topic].plain_word
-        and not row.rare
-        and capabilities.covers(*feature)
-        and not any(frozenset((feature, each)) in NEVER_TOGETHER for each in features)
-    )
-
-
-def _with_word(plain: Scenario, topic: str, word: str) -> Iterator[Scenario]:
-    """Yield scenarios with a word: of each step but the last, of each parameter, or of all."""
-    changed: dict[str, Any] = {topic: word}
-    if topic == "event":
-        for step in range(plain.num_steps - 1):
-            events = [PLAIN] * plain.num_steps
-            events[step] = word
-            yield replace(plain, events=tuple(events))
-    elif TABLE[topic].part == "scenario":
-        yield replace(plain, **changed)
-    else:
-        for n, spec in enumerate(plain.parameters):
-            parameters = [*plain.parameters]
-            parameters[n] = replace(spec, **changed)
-            yield replace(plain, parameters=tuple(parameters))
 
 
 def _bound(name: str, value: str) -> int:
