@@ -55,8 +55,6 @@ def enlarged_scenarios(
     Shrinks toward the scenario itself.
 
     Args:
-        draw: Draws from a strategy.
-        scenario: The scenario, of usual size.
         max_ranks: Largest usual number of ranks.
         size: Value of the topic `size` that each scenario gets; None for one out of twelve.
         capabilities: Contract that the scenario keeps.

@@ -27,14 +27,6 @@ def used_by(
     """Generate the ranks and micro-batches whose losses use some neighboring parameters.
 
     Shrinks toward parameters that all losses use.
-
-    Args:
-        draw: Provided by Hypothesis.
-        parameters: All parameters of the scenario.
-        capabilities: Contract of the subject.
-
-    Returns:
-        The parameters, some of them with another `used`.
     """
     used = draw(word_choices("used", capabilities=capabilities))
     if used == TABLE["used"].plain_word:
@@ -58,16 +50,8 @@ def uses(
     """Generate the operators through which losses use parameters.
 
     Every second list has some neighbors that may have operators beyond a plain product. Shrinks
-    toward one product for each parameter.
-
-    Args:
-        draw: Provided by Hypothesis.
-        parameters: All parameters of the scenario.
-        beside: Features that the scenario already has, as `topic=value`.
-        capabilities: Contract of the subject.
-
-    Returns:
-        The parameters, some of them with another `use`.
+    toward one product for each parameter. The scenario already has the features of `beside`, as
+    `topic=value`.
     """
     words = allowed_words("use", beside=beside, capabilities=capabilities)
     if not words or not draw(st.booleans()):

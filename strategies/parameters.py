@@ -64,19 +64,19 @@ def parameters(
     """Generate one parameter with an empty name; the list that holds it names it.
 
     Shrinks toward a trainable, replicated float32 scalar in group 0.
-
-    Args:
-        draw: Provided by Hypothesis.
-        mesh: Mesh of DTensor parameters.
-        capabilities: Contract of the subject.
-
-    Returns:
-        A parameter.
     """
     shape = draw(_shapes(mesh, capabilities))
     placed: Placements | None = (REPLICATE,) * len(mesh.shape)
     if capabilities.tensors == "dtensor":
-        placed = draw(_placements(mesh, len(shape), capabilities))
+        drawn = placements(
+            mesh,
+            num_dims=len(shape),
+            sub_meshes=True,
+            strided=True,
+            partial=True,
+            capabilities=capabilities,
+        )
+        placed = draw(drawn)
     dtype, grad_dtype, group, requires_grad = draw(_kinds(capabilities))
     fields = parameter_fields(num_dims=len(shape), capabilities=capabilities)
     return ParameterSpec(
@@ -103,19 +103,6 @@ def _shapes(
     )
 
 
-def _placements(
-    mesh: MeshSpec, num_dims: int, capabilities: Capabilities
-) -> st.SearchStrategy[Placements | None]:
-    return placements(
-        mesh,
-        num_dims=num_dims,
-        sub_meshes=capabilities.covers("placement", "sub_mesh"),
-        strided=capabilities.covers("placement", "strided"),
-        partial=capabilities.covers("placement", "partial"),
-        capabilities=capabilities,
-    )
-
-
 @functools.lru_cache
 def parameter_lists(
     mesh: MeshSpec,
@@ -127,15 +114,6 @@ def parameter_lists(
     """Generate parameters `p0`, `p1`, ..., at least one of them trainable.
 
     Shrinks toward one parameter.
-
-    Args:
-        mesh: Mesh of DTensor parameters.
-        min_size: Smallest number of parameters.
-        max_size: Largest number of parameters.
-        capabilities: Contract of the subject.
-
-    Returns:
-        A strategy for tuples of `ParameterSpec`.
 
     Raises:
         InvalidArgument: Not `1 <= min_size <= max_size`.

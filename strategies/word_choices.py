@@ -6,7 +6,7 @@ import functools
 
 from hypothesis import strategies as st
 
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.words import allowed_words
 
@@ -16,7 +16,7 @@ def word_choices(
     topic: str,
     *,
     beside: frozenset[str] = frozenset(),
-    capabilities: Capabilities,
+    capabilities: Capabilities = EVERYTHING,
 ) -> st.SearchStrategy[str]:
     """Return a strategy for words of a topic, one in `Topic.one_in` of them beyond the plain one.
 

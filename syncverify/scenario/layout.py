@@ -29,13 +29,9 @@ _WIDTHS: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 @functools.lru_cache(maxsize=4096)
 def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
     """Return the coordinates of a global rank, one per mesh axis."""
-    indices, rest = [], mesh.num_ranks - 1 - rank if mesh.descends else rank
-    # The axis along which neighbors are next to each other comes first.
-    axes = [*mesh.shape] if mesh.first_axis_first else [*reversed(mesh.shape)]
-    for size in axes:
-        rest, index = divmod(rest, size)
-        indices.append(index)
-    return tuple(indices) if mesh.first_axis_first else tuple(reversed(indices))
+    along = zip(strides(mesh), mesh.shape, strict=True)
+    place = mesh.num_ranks - 1 - rank if mesh.descends else rank
+    return tuple(place // abs(stride) % size for stride, size in along)
 
 
 def rank_at(mesh: MeshSpec, place: tuple[int, ...]) -> int:

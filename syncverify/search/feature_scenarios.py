@@ -23,10 +23,9 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import EventRow, Feature
 from syncverify.scenario.feature_table import EVENTS, FEATURES, TABLE
-from syncverify.scenario.features import features_of, parameter_features
+from syncverify.scenario.features import features_of, parameter_features, size_of
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.size import size_of
 from syncverify.scenario.words import with_word, words_at
 from syncverify.search.drawing import Drawing, EndedError, named_seed
 
