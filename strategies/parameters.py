@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
@@ -21,7 +22,7 @@ from syncverify.scenario.contract_meshes import (
     has_placements,
     leaves_scalars,
 )
-from syncverify.scenario.feature_table import TABLE
+from syncverify.scenario.feature_table import TABLE, WORDS
 from syncverify.scenario.specs import (
     DTYPES,
     REPLICATE,
@@ -32,11 +33,13 @@ from syncverify.scenario.specs import (
     shard,
     sharded_dim,
 )
-from syncverify.strategies.parameter_fields import parameter_fields
+from syncverify.scenario.words import allowed_words
 from syncverify.strategies.placements import placements
 from syncverify.strategies.shapes import shapes
 from syncverify.strategies.weights import with_rare
 
+# Fields beyond shape, placements and dtypes, each with its value.
+_Fields = tuple[tuple[str, Any], ...]
 _GRAD_DTYPES = (None, *DTYPES)
 _FLOAT64 = "float64"
 
@@ -78,7 +81,7 @@ def parameters(
         )
         placed = draw(drawn)
     dtype, grad_dtype, group, requires_grad = draw(_kinds(capabilities))
-    fields = parameter_fields(num_dims=len(shape), capabilities=capabilities)
+    fields: dict[str, Any] = dict(draw(_fields(len(shape), capabilities)))
     return ParameterSpec(
         name="",
         global_shape=_even(shape, placed, mesh, capabilities),
@@ -87,7 +90,7 @@ def parameters(
         grad_dtype=grad_dtype,
         requires_grad=requires_grad,
         group=group,
-        **({} if fields is None else dict(draw(fields))),
+        **fields,
     )
 
 
@@ -232,3 +235,40 @@ def _named(specs: list[ParameterSpec]) -> tuple[ParameterSpec, ...]:
     if not any(spec.requires_grad for spec in named):
         named[0] = replace(named[0], requires_grad=True)
     return tuple(named)
+
+
+@functools.cache
+def _fields(num_dims: int, capabilities: Capabilities) -> st.SearchStrategy[_Fields]:
+    """Return a strategy for the fields about lists, and for `memory_format`.
+
+    It draws (field, value) pairs by one choice, if the contract leaves one, and shrinks toward
+    none of them.
+    """
+    kinds = [_listings(capabilities), _memory_formats(num_dims, capabilities)]
+    choices = [tuple(itertools.chain(*chosen)) for chosen in itertools.product(*kinds)]
+    if len(choices) == 1:
+        return st.just(())
+    return st.sampled_from(sorted(choices, key=len))
+
+
+def _listings(capabilities: Capabilities) -> list[_Fields]:
+    by_word: dict[str, _Fields] = {
+        "twice": (("num_listed", 2),),
+        "in two groups": (("also_in_next_group", True),),
+    }
+    rare = [
+        by_word[word] for word in allowed_words("listed", capabilities=capabilities)
+    ]
+    return [()] * (TABLE["listed"].one_in - 1) * len(rare) + (rare or [()])
+
+
+def _memory_formats(num_dims: int, capabilities: Capabilities) -> list[_Fields]:
+    """List choices, of which the most frequent format decides how many have no format."""
+    rows = [
+        row
+        for word in allowed_words("memory_format", capabilities=capabilities)
+        if (row := WORDS["memory_format"][word]).fewest_dims <= num_dims
+    ]
+    one_in = [row.one_in or TABLE["memory_format"].one_in for row in rows]
+    rare: list[_Fields] = [(("memory_format", row.value),) for row in rows]
+    return [()] * (min(one_in, default=2) - 1) + rare

@@ -87,13 +87,8 @@ def ranks_along(mesh: MeshSpec, axes: tuple[int, ...], rank: int) -> tuple[int, 
 # Cached by the first rank, so that all members of a large set share one tuple.
 @functools.lru_cache(maxsize=4096)
 def _ranks_from(mesh: MeshSpec, axes: tuple[int, ...], first: int) -> tuple[int, ...]:
-    offsets = [
-        range(0, size * stride, stride)
-        for axis, (size, stride) in enumerate(
-            zip(mesh.shape, strides(mesh), strict=True)
-        )
-        if axis in axes
-    ]
+    along = [(mesh.shape[axis], strides(mesh)[axis]) for axis in axes]
+    offsets = [range(0, size * stride, stride) for size, stride in along]
     return tuple(sorted(first + sum(each) for each in itertools.product(*offsets)))
 
 
