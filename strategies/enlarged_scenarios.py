@@ -301,17 +301,11 @@ def _with_few_parameters(scenario: Scenario) -> Scenario:
 
 
 class _Size(NamedTuple):
-    """How a scenario gets a value of the topic `size`.
-
-    Attributes:
-        enlarge: Returns a scenario with a large number.
-        numbers: The numbers that are drawn.
-        weight: Weight among the sizes that are drawn.
-    """
+    """How a scenario gets a value of the topic `size`."""
 
     enlarge: Callable[[Scenario, int], Scenario]
-    numbers: Sequence[int]
-    weight: int = _USUAL_WEIGHT
+    numbers: Sequence[int]  # one of which is drawn
+    weight: int = _USUAL_WEIGHT  # among the sizes that are drawn
 
 
 # Numbers lie at and beside widths of masks and of chunks. Powers of two leave no rest, others do.

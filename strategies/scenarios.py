@@ -18,7 +18,7 @@ from syncverify.scenario.features import features_of_parameter, without_clear_er
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import BUCKET_CAP, Space, is_in_focus
 from syncverify.strategies.accumulations import accumulations
-from syncverify.strategies.bucket_caps import bucket_caps_for, bucket_edges, cap_within
+from syncverify.strategies.bucket_caps import bucket_caps, bucket_edges, cap_within
 from syncverify.strategies.combined_scenarios import combined_scenarios
 from syncverify.strategies.enlarged_scenarios import enlarged_scenarios
 from syncverify.strategies.last_words import scenarios_with_last_words
@@ -95,7 +95,7 @@ def _focused_scenarios(
     """Generate scenarios that mostly have a special value of a topic; see `is_in_focus`.
 
     Shrinks as the scenarios do. With the topic `bucket_cap`, parameters fill a bucket to the
-    byte, or nearly; see `bucket_caps_for`.
+    byte, or nearly, see `bucket_edges`.
     """
     for _ in range(_MAX_DRAWS):
         scenario = draw(scenarios)
@@ -156,7 +156,8 @@ def _scenarios(
     # A subject that promises plain steps alone keeps plain caps: its scenarios do not
     # depend on features that it does not cover.
     near_misses = not capabilities.asks_plain_steps_alone
-    cap = draw(bucket_caps_for(mesh, parameters, near_misses=near_misses))
+    edges = bucket_edges(mesh, parameters, near_misses=near_misses)
+    cap = draw(bucket_caps() | st.sampled_from(edges))
     scenario = Scenario(
         mesh=mesh,
         parameters=parameters,

@@ -61,19 +61,12 @@ def judged_features(
 
 @dataclass(frozen=True, slots=True)
 class _JudgedPart:
-    """The parameters and steps of a scenario on which gradients are judged.
+    """The parameters and steps of a scenario on which gradients are judged."""
 
-    Attributes:
-        scenario: The whole scenario.
-        steps: Judged steps.
-        trained: Parameters with a gradient in a judged step.
-        summed: Those that have elements, and whose gradient ranks sum.
-    """
-
-    scenario: Scenario
+    scenario: Scenario  # the whole one
     steps: Sequence[int]
-    trained: Sequence[ParameterSpec]
-    summed: Sequence[ParameterSpec]
+    trained: Sequence[ParameterSpec]  # with a gradient in a judged step
+    summed: Sequence[ParameterSpec]  # with elements, and a gradient that ranks sum
 
     @classmethod
     def of(cls, scenario: Scenario, num_steps: int) -> _JudgedPart:

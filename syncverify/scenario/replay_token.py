@@ -38,17 +38,12 @@ _ANY_VERSION = re.compile(r"sv(\d{1,9})-")
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """One violation in a form that can be replayed: a scenario, a schedule and a name.
-
-    Attributes:
-        scenario: Smallest scenario that shows the violation.
-        schedule: Choices that lead to the violation, where timing decides.
-    """
+    """One violation in a form that can be replayed: a scenario, a schedule and a name."""
 
     property: str
     cause: str
-    scenario: Scenario
-    schedule: Schedule = DEFAULT_SCHEDULE
+    scenario: Scenario  # the smallest one that shows the violation
+    schedule: Schedule = DEFAULT_SCHEDULE  # that leads to it, where timing decides
 
     def packed(self) -> list[Any]:
         """Return what a token holds."""

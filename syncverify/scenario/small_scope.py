@@ -52,24 +52,17 @@ _SMALLEST: Final = (_SIZES[0],)
 
 @dataclass(frozen=True, slots=True)
 class SmallScope:
-    """The bounds of a small scope, within the contract of a subject.
+    """The bounds of a small scope, within the contract of a subject: most of each, but for ranks."""
 
-    Attributes:
-        ranks: Number of ranks, in a mesh of one axis, or of two of several ranks each.
-        parameters: Most parameters. Each is replicated, of 2 or 3 elements; or sharded over
-            some axes; or ordinary; or replicated and frozen. All have the contract's first dtype.
-        buckets: Most buckets into which a cap cuts the reduced parameters.
-        micro_batches: Most micro-batches of a step.
-        steps: Most steps.
-        words: Topics of which a scenario has one word beyond plain steps at most: an event of
-            a step that another one follows, a word of one parameter or of the scenario.
-    """
-
-    ranks: int = 2
+    ranks: int = 2  # in a mesh of one axis, or of two of several ranks each
+    # Each is replicated, of 2 or 3 elements; or sharded over some axes; or ordinary; or replicated
+    # and frozen. All have the contract's first dtype.
     parameters: int = 3
-    buckets: int = 2
-    micro_batches: int = 2
+    buckets: int = 2  # into which a cap cuts the reduced parameters
+    micro_batches: int = 2  # of a step
     steps: int = 2
+    # Topics of which a scenario has one word beyond plain steps at most: an event of a step that
+    # another one follows, a word of one parameter or of the scenario.
     words: tuple[str, ...] = ("event",)
 
     @override
