@@ -111,7 +111,6 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table.write_text(table.read_text().replace(last, row))
     uses = package / "playing/program/graphs/uses.py"
     insert(uses, "_MANY = 5\n", USE)
-    insert(uses, "    compiled_region,\n", "    negated_twice,\n")
     return folder
 
 
