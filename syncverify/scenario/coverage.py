@@ -43,7 +43,6 @@ class Coverage:
         """Count one scenario, each of its properties and judged features once.
 
         Args:
-            scenario: The scenario.
             applied: Names of the properties that had something to judge.
             refused_in: Step in which an error ended the run; None for a run that came to its
                 end.

@@ -43,15 +43,10 @@ _OF_NO_ROW = Row("")
 def judged_features(
     scenario: Scenario, num_steps: int | None = None
 ) -> frozenset[Feature]:
-    """Return the features of a scenario on which a property judges something.
+    """Return the features of a scenario on which a property judges something, each once.
 
-    Args:
-        scenario: The scenario.
-        num_steps: Number of steps before the run ended by an error that the contract allows;
-            None for a run that came to its end.
-
-    Returns:
-        The features, each once.
+    `num_steps` counts the steps before the run ended by an error that the contract allows; None
+    stands for a run that came to its end.
     """
     played = scenario.num_steps if num_steps is None else num_steps
     part = _JudgedPart.of(scenario, played)

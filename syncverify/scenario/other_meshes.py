@@ -64,15 +64,9 @@ def other_mesh(mesh: MeshSpec, word: str) -> MeshSpec:
 
 
 def on_mesh(mesh: MeshSpec, parameter: ParameterSpec, word: str) -> ParameterSpec:
-    """Put a parameter on another mesh; placements stay where they fit.
+    """Put a parameter on another mesh than the scenario's, which `mesh` is.
 
-    Args:
-        mesh: The scenario's mesh.
-        parameter: Parameter with placements on any mesh.
-        word: Word of the topic `on_mesh`.
-
-    Returns:
-        The parameter; an ordinary one stays on no mesh.
+    Placements stay where they fit; an ordinary parameter stays on no mesh.
     """
     if parameter.placements is None:
         return replace(parameter, on_mesh=OWN_MESH)
