@@ -72,7 +72,7 @@ def terse(annotations: Iterable[Annotation]) -> Iterator[str]:
 
 
 # One for each of'''
-# A feature is a row. A use of a parameter is also a function, and its name in a list.
+# A feature is a row. A use of a parameter is also a function of its name.
 USE_ROW = """\
         Row("negated_twice", "negated before the product, and after it"),
     ), "parameter", Row(PLAIN, "one product in the loss")"""
