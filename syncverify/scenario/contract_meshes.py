@@ -51,19 +51,13 @@ def numbers(topic: str, most: int, capabilities: Capabilities) -> list[int]:
 
 def dtypes(capabilities: Capabilities) -> list[Dtypes]:
     """List the dtypes that a contract leaves for a parameter and its gradient."""
-    pairs = itertools.product(DTYPES, (None, *DTYPES))
-    return [
-        (dtype, grad_dtype)
-        for dtype, grad_dtype in pairs
-        if dtype != grad_dtype and _are_covered(capabilities, dtype, grad_dtype)
-    ]
-
-
-def _are_covered(
-    capabilities: Capabilities, dtype: str, grad_dtype: str | None
-) -> bool:
-    spec = ParameterSpec("", (), None, dtype, grad_dtype)
-    return covers_all(capabilities, parameter_features(_ALONE, spec, {"dtype"}))
+    left = list[Dtypes]()
+    for dtype, grad_dtype in itertools.product(DTYPES, (None, *DTYPES)):
+        spec = ParameterSpec("", (), None, dtype, grad_dtype)
+        features = parameter_features(_ALONE, spec, {"dtype"})
+        if dtype != grad_dtype and covers_all(capabilities, features):
+            left.append((dtype, grad_dtype))
+    return left
 
 
 def mesh_shapes(max_ranks: int, num_axes: int) -> list[tuple[int, ...]]:

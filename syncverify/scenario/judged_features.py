@@ -160,7 +160,8 @@ class _JudgedPart:
             if row.shows_later:
                 at = [later for later in self.steps if later > step]
             else:
-                at = [step] if row.waits and not _fails_before(scenario, step) else []
+                before = map(base_word, scenario.events[:step])
+                at = [step] if row.waits and FAILING not in before else []
             summed = [s for s in scenario.trainable if _is_summed(scenario, s)]
             # A step without a backward shows gradients that are left over.
             is_shown = at and any(
@@ -172,10 +173,6 @@ class _JudgedPart:
             )
             if is_shown and changes_some:
                 yield Feature("event", base_word(word))
-
-
-def _fails_before(scenario: Scenario, step: int) -> bool:
-    return any(base_word(word) == FAILING for word in scenario.events[:step])
 
 
 def _judged_steps(scenario: Scenario, num_steps: int) -> Iterator[int]:

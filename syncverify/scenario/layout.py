@@ -101,12 +101,6 @@ def strides(mesh: MeshSpec) -> tuple[int, ...]:
     return tuple(sign * math.prod(mesh.shape[axis + 1 :]) for axis in axes)
 
 
-def rank_table(mesh: MeshSpec) -> list[int]:
-    """List the global ranks in the row-major order of their coordinates."""
-    places = itertools.product(*map(range, mesh.shape))
-    return [rank_at(mesh, place) for place in places]
-
-
 @functools.lru_cache(maxsize=4096)  # each micro-batch of each rank asks for the shape
 def local_shape(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> tuple[int, ...]:
     """Return the shape of the part of a parameter that one rank holds.

@@ -135,8 +135,12 @@ class Scenario(Pasteable):
         try:
             words = {name: data[name] for name in SCENARIO_WORDS if name in data}
             words["events"] = tuple(words.get("events", ()))
+            mesh = data["mesh"]
+            of_mesh = {name: mesh[name] for name in MESH_WORDS if name in mesh}
             return cls(
-                mesh=_mesh(data["mesh"]),
+                mesh=MeshSpec(
+                    tuple(mesh["shape"]), tuple(mesh["axis_names"]), **of_mesh
+                ),
                 parameters=tuple(_parameter(entry) for entry in data["parameters"]),
                 accumulations=tuple(data["accumulations"]),
                 bucket_cap_bytes=data["bucket_cap_bytes"],
@@ -172,11 +176,6 @@ def _listed(value: Any) -> Any:
     return {
         name: _listed(each) for name, each in known.items() if (name, each) not in rare
     }
-
-
-def _mesh(entry: dict[str, Any]) -> MeshSpec:
-    words = {name: entry[name] for name in MESH_WORDS if name in entry}
-    return MeshSpec(tuple(entry["shape"]), tuple(entry["axis_names"]), **words)
 
 
 def _parameter(entry: dict[str, Any]) -> ParameterSpec:
