@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import strategies as st
 
@@ -49,33 +50,24 @@ def scenarios_with_last_words(
 
 @functools.cache
 def _changes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[_Change]:
-    known = _known(max_ranks, capabilities)
-    covered = [known[name] for name in known if capabilities.covers(*name)]
+    """Generate changes; the order of their places is part of a seed's format."""
+    has_many = max_ranks >= MANY["ranks"] - 1
+    changes: dict[tuple[str, str], _Change] = {
+        ("gradient", ZERO): partial(with_gradient, ZERO),
+        ("size", "long training"): with_long_training,
+        ("update", "in_backward"): _updating,
+        **({("size", "many ranks"): with_many_ranks} if has_many else {}),
+        ("gradient", CANCELLING): partial(with_gradient, CANCELLING),
+        ("replicas", "unequal"): partial(replace, replicas="unequal"),
+        ("on_mesh", TRANSPOSED): partial(_on_two_meshes, TRANSPOSED, capabilities),
+        ("on_mesh", RESHAPED): partial(_on_two_meshes, RESHAPED, capabilities),
+        ("evaluation", "before_steps"): partial(replace, evaluation="before_steps"),
+    }
+    covered = [changes[name] for name in changes if capabilities.covers(*name)]
     if not covered:
         return st.just(_unchanged)
     plain = [_unchanged] * (TABLE["evaluation"].one_in - len(covered))
     return st.sampled_from([*plain, *covered])
-
-
-def _known(
-    max_ranks: int, capabilities: Capabilities
-) -> dict[tuple[str, str], _Change]:
-    """Return the changes by topic and value; the order of places is part of a seed's format."""
-    changes: dict[tuple[str, str], _Change] = {
-        ("gradient", ZERO): functools.partial(with_gradient, ZERO),
-        ("size", "long training"): with_long_training,
-        ("update", "in_backward"): _updating,
-    }
-    if max_ranks >= MANY["ranks"] - 1:
-        changes["size", "many ranks"] = with_many_ranks
-    changes["gradient", CANCELLING] = functools.partial(with_gradient, CANCELLING)
-    changes["replicas", "unequal"] = lambda each: replace(each, replicas="unequal")
-    for word in (TRANSPOSED, RESHAPED):
-        changes["on_mesh", word] = functools.partial(_on_two_meshes, word, capabilities)
-    changes["evaluation", "before_steps"] = lambda each: replace(
-        each, evaluation="before_steps"
-    )
-    return changes
 
 
 def _updating(scenario: Scenario) -> Scenario:
