@@ -17,10 +17,10 @@ A judged step has a backward and a `wait()`, and no collective that is meant to 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from syncverify.scenario import step_plan
 from syncverify.scenario.contributions import shows_special_values
@@ -213,18 +213,14 @@ def _differs_in_memory(scenario: Scenario, spec: ParameterSpec) -> bool:
 
 def _reduced_to(
     scenario: Scenario, parameters: Sequence[ParameterSpec], steps: Sequence[int]
-) -> Any:
+) -> Scenario:
     """Return a scenario of some parameters and steps, for the readers of features alone.
 
     It keeps no rule of scenarios, such as that the next group of a parameter exists.
     """
-    kept = object.__new__(Scenario)
-    changed = {
-        "parameters": tuple(parameters),
-        "accumulations": tuple(scenario.accumulations[step] for step in steps),
-        "events": (),
-    }
-    for each in fields(Scenario):
-        value = changed.get(each.name, getattr(scenario, each.name))
-        object.__setattr__(kept, each.name, value)
+    kept = copy.copy(scenario)
+    counts = tuple(scenario.accumulations[step] for step in steps)
+    object.__setattr__(kept, "parameters", tuple(parameters))
+    object.__setattr__(kept, "accumulations", counts)
+    object.__setattr__(kept, "events", ())
     return kept
