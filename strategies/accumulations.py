@@ -26,13 +26,8 @@ def accumulations(
     Shrinks toward one step of one micro-batch.
 
     Args:
-        max_steps: Largest number of steps.
-        max_accumulations: Largest number of micro-batches per step.
         varying: Whether the number may change between steps.
         capabilities: Contract that may leave out numbers; None leaves out none.
-
-    Returns:
-        A strategy for tuples with one count per step.
 
     Raises:
         InvalidArgument: A largest number is below 1, or the contract leaves no number.

@@ -24,22 +24,13 @@ def bucket_caps() -> st.SearchStrategy[int]:
     return st.one_of(st.just(_ONE_BUCKET_CAP_BYTES), *splitting)
 
 
-def bucket_caps_for(
-    mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], *, near_misses: bool
-) -> st.SearchStrategy[int]:
-    """Return a strategy for bucket caps in bytes; shrinks toward no split.
-
-    It includes caps that the first parameters fill to the byte on rank 0. With `near_misses`,
-    it also includes caps one element off, and parts of one parameter.
-    """
-    edges = bucket_edges(mesh, parameters, near_misses=near_misses)
-    return bucket_caps() | st.sampled_from(edges)
-
-
 def bucket_edges(
     mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], *, near_misses: bool
 ) -> list[int]:
-    """List caps in bytes that the first parameters fill on rank 0; see `bucket_caps_for`."""
+    """List caps in bytes that the first parameters fill to the byte on rank 0.
+
+    With `near_misses`, also caps one element off, and parts of one parameter.
+    """
     sizes = [local_bytes(mesh, spec, 0) for spec in parameters]
     caps = [max(1, total) for total in itertools.accumulate(sizes)]
     widths = map(itemsize, parameters)

@@ -12,18 +12,17 @@ Source:
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from typing import Any
 
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import NEVER_WITH, PLAIN, TABLE
-from syncverify.scenario.features import features_of
+from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.scenario import PARAMETER_WORDS, SCENARIO_WORDS, Scenario
-from syncverify.strategies.word_choices import allowed_words
+from syncverify.scenario.words import (
+    allowed_words,
+    has_no_impossible_pair,
+    with_word,
+)
 
 
 def _fits_any(name: str) -> bool:
@@ -37,7 +36,6 @@ _MAX_NO_CHANGE = 12
 # Topics that any scenario can take. Their order is part of the format of a seed.
 _TOPICS_OF_SCENARIO = [name for name in SCENARIO_WORDS if _fits_any(name)]
 _TOPICS_OF_PARAMETER = [name for name in PARAMETER_WORDS if _fits_any(name)]
-_Change = Callable[[Scenario], Scenario]
 
 
 @st.composite
@@ -50,17 +48,22 @@ def combined_scenarios(
     """
     if not _has_words(capabilities) or not draw(_IS_COMBINED):
         return scenario
-    for change in _changes(draw, scenario, capabilities):
-        changed = change(scenario)
-        if has_no_impossible_pair(changed):
-            scenario = changed
+    places = [
+        *((topic, 0) for topic in _TOPICS_OF_SCENARIO),
+        *(("event", step) for step in range(scenario.num_steps)),
+        *(
+            (topic, index)
+            for index in range(len(scenario.parameters))
+            for topic in _TOPICS_OF_PARAMETER
+        ),
+    ]
+    for topic, place in places:
+        word = draw(_changed_words(topic, capabilities))
+        if word is not None:
+            changed = with_word(scenario, topic, word, [place])
+            if has_no_impossible_pair(changed):
+                scenario = changed
     return scenario
-
-
-def has_no_impossible_pair(scenario: Scenario) -> bool:
-    """Tell whether a scenario has no pair of `NEVER_TOGETHER`."""
-    found = {*features_of(scenario)}
-    return all(found.isdisjoint(NEVER_WITH.get(feature, ())) for feature in found)
 
 
 @functools.cache
@@ -78,37 +81,3 @@ def _changed_words(
     words = allowed_words(topic, capabilities=capabilities)
     num_none = max(1, _MAX_NO_CHANGE // max(1, len(words)))
     return st.sampled_from([*[None] * num_none, *words])
-
-
-def _changes(
-    draw: st.DrawFn, scenario: Scenario, capabilities: Capabilities
-) -> Iterator[_Change]:
-    """Yield one change for each topic, step and parameter that gets another word."""
-    for topic in _TOPICS_OF_SCENARIO:
-        word = draw(_changed_words(topic, capabilities))
-        if word is not None:
-            yield functools.partial(replace, **{topic: word})
-    for step in range(scenario.num_steps):
-        event = draw(_changed_words("event", capabilities))
-        if event is not None:
-            yield functools.partial(_with_event, step=step, event=event)
-    for index, topic in itertools.product(
-        range(len(scenario.parameters)), _TOPICS_OF_PARAMETER
-    ):
-        word = draw(_changed_words(topic, capabilities))
-        if word is not None:
-            yield functools.partial(_with_parameter, index=index, words={topic: word})
-
-
-def _with_event(scenario: Scenario, *, step: int, event: str) -> Scenario:
-    events = list(scenario.events or (PLAIN,) * scenario.num_steps)
-    events[step] = event
-    return replace(scenario, events=tuple(events))
-
-
-def _with_parameter(
-    scenario: Scenario, *, index: int, words: dict[str, Any]
-) -> Scenario:
-    changed = list(scenario.parameters)
-    changed[index] = replace(changed[index], **words)
-    return replace(scenario, parameters=tuple(changed))

@@ -8,8 +8,9 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
@@ -27,49 +28,15 @@ from syncverify.scenario.features import features_outside
 from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import REPLICATE, ParameterSpec, is_strided, num_pieces
+from syncverify.scenario.words import allowed_words, with_parameter
 from syncverify.strategies.bucket_caps import cap_within
-from syncverify.strategies.word_choices import allowed_words
 
 # Not one choice among many: Hypothesis draws large indices unevenly.
 _IS_LARGE = st.sampled_from([*[False] * (TABLE["size"].one_in - 1), True])
 _MAX_PARAMETERS_BESIDE = 3
 _MOST_RANKS = 8
-# At and beside widths of masks and of chunks. Powers of two leave no rest, others do. Below
-# `MANY`, parameters are few enough for several steps of several micro-batches.
-_NUMBERS = {
-    "many parameters": st.sampled_from((9, 12, 17, MANY["parameters"], 33, 65, 64, 70)),
-    "many elements": st.sampled_from((MANY["elements"], 1025, 4099, 4096, 5000)),
-    "many steps": st.integers(MANY["steps"], 10),
-    "many micro-batches": st.sampled_from((MANY["micro-batches"], 9, 17, 16)),
-    "huge parameter": st.sampled_from(
-        (HUGE + 1, HUGE, HUGE + 17, 2 * HUGE + 3) * 3 + (VAST + 5, 2**20, 2**21)
-    ),
-    "vast parameter": st.sampled_from((VAST + 5, VAST, 2**20, 2**20 + 3)),
-    # Three hundred take seconds, and so do two million elements.
-    "many buckets": st.sampled_from(
-        (MANY["buckets"], 18, 33, 20, 24, 40, 65, 34) * 4 + (129, 129, 257, 300)
-    ),
-    "many ranks": st.sampled_from((MANY["ranks"], 6, 7, _MOST_RANKS)),
-    "unequal axes": st.sampled_from((6, _MOST_RANKS)),
-    # A step takes two hundredths of a second.
-    "long training": st.sampled_from(
-        (MANY["long training"], 17, 13, 24, 12, 40, 12, 150)
-    ),
-}
-# Weights of the costly sizes, beside `_USUAL_WEIGHT` of all others: a scenario with a huge
-# parameter or many buckets takes a second. A vast parameter comes as a huge one, unequal axes
-# come with many ranks, and a long training comes as a last word.
-_WEIGHTS = {
-    "huge parameter": 1,
-    "vast parameter": 0,
-    "many buckets": 1,
-    "many ranks": 2,
-    "unequal axes": 0,
-    "long training": 0,
-}
 _USUAL_WEIGHT = 5
 _OF_MANY_RANKS = ("many ranks", "unequal axes")
-_ONE_STEP = ("many parameters", *_WEIGHTS)
 
 
 @st.composite
@@ -88,8 +55,6 @@ def enlarged_scenarios(
     Shrinks toward the scenario itself.
 
     Args:
-        draw: Draws from a strategy.
-        scenario: The scenario, of usual size.
         max_ranks: Largest usual number of ranks.
         size: Value of the topic `size` that each scenario gets; None for one out of twelve.
         capabilities: Contract that the scenario keeps.
@@ -101,12 +66,12 @@ def enlarged_scenarios(
         if sizes is None or not draw(_IS_LARGE):
             return scenario
         size = draw(sizes)
-    small, number = _with_a_sum(scenario), draw(_NUMBERS[size])
+    small, number = _with_a_sum(scenario), draw(_numbers(size))
     if size == "many parameters" and number < MANY["parameters"]:
-        small = _twice(small)
-    elif size in _ONE_STEP:
+        small = _repeated(small, max(small.num_steps, 2))
+    elif size == "many parameters" or _SIZES[size].weight < _USUAL_WEIGHT:
         small = _in_fewest_steps(small, capabilities)
-    large = _ENLARGE[size](small, number)
+    large = _SIZES[size].enlarge(small, number)
     large = replace(
         large,
         bucket_cap_bytes=cap_within(
@@ -159,7 +124,7 @@ def _sizes(
     left = allowed_words("size", capabilities=capabilities)
     if not has_many_ranks:
         left = [size for size in left if size not in _OF_MANY_RANKS]
-    weighted = [[size] * _WEIGHTS.get(size, _USUAL_WEIGHT) for size in left]
+    weighted = [[size] * _SIZES[size].weight for size in left]
     return st.sampled_from([*itertools.chain(*weighted)]) if left else None
 
 
@@ -201,24 +166,12 @@ def _unless_plain(events: tuple[str, ...]) -> tuple[str, ...]:
     return events if {*events} - {PLAIN} else ()
 
 
-def _twice(scenario: Scenario) -> Scenario:
-    """Repeat the step of a scenario that has one, without its event."""
-    if scenario.num_steps > 1:
-        return scenario
-    return replace(
-        scenario,
-        accumulations=scenario.accumulations * 2,
-        events=(*scenario.events, PLAIN) if scenario.events else (),
-    )
-
-
 def _with_elements(scenario: Scenario, number: int) -> Scenario:
     """Lengthen the first dim of one parameter."""
     chosen = _chosen(scenario)
     # A Hessian of a thousand elements has a million.
-    large = replace(chosen, global_shape=_long(scenario, chosen, number), use=PLAIN)
-    listed = tuple(large if spec is chosen else spec for spec in scenario.parameters)
-    return replace(scenario, parameters=listed)
+    shape = _long(scenario, chosen, number)
+    return _with_chosen(scenario, global_shape=shape, use=PLAIN)
 
 
 def _with_huge_parameter(scenario: Scenario, number: int) -> Scenario:
@@ -233,13 +186,13 @@ def _with_huge_parameter(scenario: Scenario, number: int) -> Scenario:
 
 def _with_buckets(scenario: Scenario, number: int) -> Scenario:
     """Add copies of one parameter, each of which fills a bucket."""
-    chosen, mesh = _chosen(scenario), scenario.mesh
-    if not local_bytes(mesh, chosen, 0):
-        filled = replace(chosen, global_shape=_long(scenario, chosen, 1))
-        listed = (filled if spec is chosen else spec for spec in scenario.parameters)
-        scenario, chosen = replace(scenario, parameters=tuple(listed)), filled
+    chosen = _chosen(scenario)
+    if not local_bytes(scenario.mesh, chosen, 0):
+        shape = _long(scenario, chosen, 1)
+        scenario = _with_chosen(scenario, global_shape=shape)
     many = _with_parameters(scenario, number)
-    return replace(many, bucket_cap_bytes=max(1, local_bytes(mesh, chosen, 0)))
+    cap = local_bytes(scenario.mesh, _chosen(scenario), 0)
+    return replace(many, bucket_cap_bytes=max(1, cap))
 
 
 def _with_ranks(scenario: Scenario, number: int) -> Scenario:
@@ -274,12 +227,12 @@ def _with_a_sum(scenario: Scenario) -> Scenario:
     chosen = _chosen(scenario)
     if scenario.mesh.num_ranks == 1 or reduce_axes(scenario.mesh, chosen):
         return scenario
-    placed = (REPLICATE,) * len(scenario.mesh.shape)
-    listed = (
-        replace(spec, placements=placed) if spec is chosen else spec
-        for spec in scenario.parameters
-    )
-    return replace(scenario, parameters=tuple(listed))
+    return _with_chosen(scenario, placements=(REPLICATE,) * len(scenario.mesh.shape))
+
+
+def _with_chosen(scenario: Scenario, **changes: Any) -> Scenario:
+    place = scenario.parameters.index(_chosen(scenario))
+    return with_parameter(scenario, place, **changes)
 
 
 def _chosen(scenario: Scenario) -> ParameterSpec:
@@ -307,11 +260,16 @@ def _long(scenario: Scenario, spec: ParameterSpec, numel: int) -> tuple[int, ...
 
 
 def _with_steps(scenario: Scenario, number: int) -> Scenario:
-    """Repeat the steps, with few parameters; their events come once."""
+    """Repeat the steps, with few parameters."""
+    return _repeated(_with_few_parameters(scenario), number)
+
+
+def _repeated(scenario: Scenario, number: int) -> Scenario:
+    """Repeat the steps; their events come once."""
     counts = itertools.islice(itertools.cycle(scenario.accumulations), number)
     rest = (PLAIN,) * (number - scenario.num_steps)
     return replace(
-        _with_few_parameters(scenario),
+        scenario,
         accumulations=tuple(counts),
         events=(*scenario.events, *rest) if scenario.events else (),
     )
@@ -320,9 +278,7 @@ def _with_steps(scenario: Scenario, number: int) -> Scenario:
 def _with_long_training(scenario: Scenario, number: int) -> Scenario:
     """Repeat the step of a scenario that has one, with one parameter, and without its event."""
     alone = replace(_chosen(scenario), use=PLAIN, also_in_next_group=False)
-    small = replace(scenario, parameters=(alone,), events=())
-    counts = itertools.islice(itertools.cycle(small.accumulations), number)
-    return replace(small, accumulations=tuple(counts))
+    return _repeated(replace(scenario, parameters=(alone,), events=()), number)
 
 
 def _with_micro_batches(scenario: Scenario, number: int) -> Scenario:
@@ -344,15 +300,47 @@ def _with_few_parameters(scenario: Scenario) -> Scenario:
     return replace(scenario, parameters=few)
 
 
-_ENLARGE: dict[str, Callable[[Scenario, int], Scenario]] = {
-    "many parameters": _with_parameters,
-    "many elements": _with_elements,
-    "many steps": _with_steps,
-    "many micro-batches": _with_micro_batches,
-    "huge parameter": _with_huge_parameter,
-    "vast parameter": _with_huge_parameter,
-    "many buckets": _with_buckets,
-    "many ranks": _with_ranks,
-    "unequal axes": _with_unequal_axes,
-    "long training": _with_long_training,
+class _Size(NamedTuple):
+    """How a scenario gets a value of the topic `size`."""
+
+    enlarge: Callable[[Scenario, int], Scenario]
+    numbers: Sequence[int]  # one of which is drawn
+    weight: int = _USUAL_WEIGHT  # among the sizes that are drawn
+
+
+# Numbers lie at and beside widths of masks and of chunks. Powers of two leave no rest, others do.
+# Below `MANY`, parameters are few enough for several steps of several micro-batches.
+# Costly sizes weigh less: a scenario with a huge parameter or many buckets takes a second. A vast
+# parameter comes as a huge one, unequal axes come with many ranks, and a long training comes as a
+# last word.
+# fmt: off
+_SIZES = {
+    "many parameters": _Size(
+        _with_parameters, (9, 12, 17, MANY["parameters"], 33, 65, 64, 70)),
+    "many elements": _Size(_with_elements, (MANY["elements"], 1025, 4099, 4096, 5000)),
+    "many steps": _Size(_with_steps, range(MANY["steps"], 11)),
+    "many micro-batches": _Size(_with_micro_batches, (MANY["micro-batches"], 9, 17, 16)),
+    # Three hundred buckets take seconds, and so do two million elements.
+    "huge parameter": _Size(
+        _with_huge_parameter,
+        (HUGE + 1, HUGE, HUGE + 17, 2 * HUGE + 3) * 3 + (VAST + 5, 2**20, 2**21), weight=1),
+    "vast parameter": _Size(
+        _with_huge_parameter, (VAST + 5, VAST, 2**20, 2**20 + 3), weight=0),
+    "many buckets": _Size(
+        _with_buckets,
+        (MANY["buckets"], 18, 33, 20, 24, 40, 65, 34) * 4 + (129, 129, 257, 300), weight=1),
+    "many ranks": _Size(_with_ranks, (MANY["ranks"], 6, 7, _MOST_RANKS), weight=2),
+    "unequal axes": _Size(_with_unequal_axes, (6, _MOST_RANKS), weight=0),
+    # A step takes two hundredths of a second.
+    "long training": _Size(
+        _with_long_training, (MANY["long training"], 17, 13, 24, 12, 40, 12, 150), weight=0),
 }
+# fmt: on
+
+
+@functools.cache
+def _numbers(size: str) -> st.SearchStrategy[int]:
+    listed = _SIZES[size].numbers
+    if isinstance(listed, range):  # whole numbers shrink faster than an index
+        return st.integers(listed[0], listed[-1])
+    return st.sampled_from(listed)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from hypothesis import strategies as st
 
@@ -18,14 +19,14 @@ from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_meshes import covers_all
 from syncverify.scenario.feature_table import CANCELLING, MANY, PLAIN, TABLE, ZERO
-from syncverify.scenario.features import features_outside, mesh_features
+from syncverify.scenario.features import mesh_features
 from syncverify.scenario.layout import is_managed
 from syncverify.scenario.other_meshes import RESHAPED, TRANSPOSED, on_mesh, other_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import PARTIAL
-from syncverify.strategies.combined_scenarios import has_no_impossible_pair
+from syncverify.scenario.words import may_be_drawn
 from syncverify.strategies.enlarged_scenarios import with_long_training, with_many_ranks
-from syncverify.strategies.overflows import with_a_term_that_cancels, with_zeros
+from syncverify.strategies.overflows import with_gradient
 
 _Change = Callable[[Scenario], Scenario]
 
@@ -42,41 +43,31 @@ def scenarios_with_last_words(
     if scenario.module != PLAIN:
         return scenario
     changed = draw(_changes(max_ranks, capabilities))(scenario)
-    if changed is scenario or features_outside(changed, capabilities):
-        return scenario
     # A scalar on a reshaped mesh is reduced over two axes; the scenario's mesh may have one.
-    return changed if has_no_impossible_pair(changed) else scenario
+    is_new = changed is not scenario and may_be_drawn(changed, capabilities)
+    return changed if is_new else scenario
 
 
 @functools.cache
 def _changes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[_Change]:
-    known = _known(max_ranks, capabilities)
-    covered = [known[name] for name in known if capabilities.covers(*name)]
+    """Generate changes; the order of their places is part of a seed's format."""
+    has_many = max_ranks >= MANY["ranks"] - 1
+    changes: dict[tuple[str, str], _Change] = {
+        ("gradient", ZERO): partial(with_gradient, ZERO),
+        ("size", "long training"): with_long_training,
+        ("update", "in_backward"): _updating,
+        **({("size", "many ranks"): with_many_ranks} if has_many else {}),
+        ("gradient", CANCELLING): partial(with_gradient, CANCELLING),
+        ("replicas", "unequal"): partial(replace, replicas="unequal"),
+        ("on_mesh", TRANSPOSED): partial(_on_two_meshes, TRANSPOSED, capabilities),
+        ("on_mesh", RESHAPED): partial(_on_two_meshes, RESHAPED, capabilities),
+        ("evaluation", "before_steps"): partial(replace, evaluation="before_steps"),
+    }
+    covered = [changes[name] for name in changes if capabilities.covers(*name)]
     if not covered:
         return st.just(_unchanged)
     plain = [_unchanged] * (TABLE["evaluation"].one_in - len(covered))
     return st.sampled_from([*plain, *covered])
-
-
-def _known(
-    max_ranks: int, capabilities: Capabilities
-) -> dict[tuple[str, str], _Change]:
-    """Return the changes by topic and value; the order of places is part of a seed's format."""
-    changes: dict[tuple[str, str], _Change] = {
-        ("gradient", ZERO): with_zeros,
-        ("size", "long training"): with_long_training,
-        ("update", "in_backward"): _updating,
-    }
-    if max_ranks >= MANY["ranks"] - 1:
-        changes["size", "many ranks"] = with_many_ranks
-    changes["gradient", CANCELLING] = with_a_term_that_cancels
-    changes["replicas", "unequal"] = lambda each: replace(each, replicas="unequal")
-    for word in (TRANSPOSED, RESHAPED):
-        changes["on_mesh", word] = functools.partial(_on_two_meshes, word, capabilities)
-    changes["evaluation", "before_steps"] = lambda each: replace(
-        each, evaluation="before_steps"
-    )
-    return changes
 
 
 def _updating(scenario: Scenario) -> Scenario:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
-from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contract_meshes import AXIS_NAMES, has_mesh, mesh_shapes
 from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.specs import MeshSpec
@@ -23,21 +23,17 @@ def meshes(
     max_axes: int = 2,
     unnamed: bool = False,
     permuted: bool = False,
-    capabilities: Capabilities | None = None,
+    capabilities: Capabilities = EVERYTHING,
 ) -> st.SearchStrategy[MeshSpec]:
     """Generate meshes of up to `max_axes` axes, of three now and then; an axis may have size 1.
 
     Shrinks toward named axes, then few ranks, then few axes.
 
     Args:
-        max_ranks: Largest number of ranks.
         max_axes: Largest number of axes, from 1 to 3.
         unnamed: Whether axes have no names, now and then.
         permuted: Whether ranks are in another order, now and then.
-        capabilities: Contract that may leave out meshes; None leaves out none.
-
-    Returns:
-        A strategy for `MeshSpec`.
+        capabilities: Contract that may leave out meshes.
 
     Raises:
         InvalidArgument: `max_ranks` or `max_axes` is out of range, or no mesh is left.
@@ -51,13 +47,10 @@ def meshes(
     kinds = [
         [*map(_named, flat)],
         [*map(_named, deep)],
-        [MeshSpec(shape, ()) for shape in flat + deep] if unnamed else [],
-        [replace(_named(shape), order="permuted") for shape in flat + deep]
-        if permuted
-        else [],
+        [MeshSpec(shape, ()) for shape in flat + deep if unnamed],
+        [replace(_named(shape), order="permuted") for shape in flat + deep if permuted],
     ]
-    if capabilities is not None:
-        kinds = [[m for m in kind if has_mesh(capabilities, m)] for kind in kinds]
+    kinds = [[m for m in kind if has_mesh(capabilities, m)] for kind in kinds]
     if not any(kinds):
         raise InvalidArgument(f"the contract leaves no mesh of up to {max_ranks} ranks")
     return with_rare(*kinds, one_in=TABLE["mesh"].one_in)

@@ -36,15 +36,8 @@ def modules(
 ) -> st.SearchStrategy[str]:
     """Generate names of modules, mostly the word for no module.
 
-    Shrinks toward no module, then toward few parameters.
-
-    Args:
-        mesh: Mesh of DTensor parameters.
-        capabilities: Contract of the subject.
-        one_in: Number of names among which one is a module's, on average.
-
-    Returns:
-        A strategy for words of the topic `module`.
+    One of `one_in` names is a module's, on average. Shrinks toward no module, then toward few
+    parameters.
     """
     fitting = [name for name in _NAMES if _fits(name, mesh, capabilities)]
     words = [PLAIN] * max(1, (one_in - 1) * len(fitting)) + fitting
@@ -62,14 +55,6 @@ def module_parameter_lists(
     """Generate the parameters of a module: one dtype, one or two groups.
 
     Shrinks toward trainable float32 parameters in one group.
-
-    Args:
-        name: A word of the topic `module`.
-        mesh: Mesh of DTensor parameters.
-        capabilities: Contract of the subject.
-
-    Returns:
-        A strategy for tuples of `ParameterSpec`.
     """
     listed = module_parameters(name, mesh)
     # One of `trainable_every` parameters is trainable; groups take turns.

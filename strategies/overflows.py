@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -18,7 +19,7 @@ from syncverify.scenario.feature_table import (
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.strategies.word_choices import allowed_words
+from syncverify.scenario.words import allowed_words, with_parameter, with_word
 
 # Shrinks toward exact sums.
 _ROUNDS = st.sampled_from([False, False, False, True])
@@ -37,19 +38,19 @@ def overflowing_scenarios(
     bits show there alone.
     """
     if capabilities.wire_dtype:
-        is_exact = scenario.module != PLAIN or not draw(_ROUNDS)
-        return _with_terms_that_cancel(scenario) if is_exact else scenario
+        if scenario.module == PLAIN and draw(_ROUNDS):
+            return scenario
+        everywhere = range(len(scenario.parameters))
+        return with_word(scenario, "gradient", CANCELLING, everywhere)
     words, candidates = _words(capabilities), _positions_for_special_values(scenario)
     if words is None or not candidates or not draw(_OVERFLOWS):
         return scenario
-    word, listed = draw(words), [*scenario.parameters]
+    word, listed = draw(words), scenario.parameters
     if word == CANCELLING:
         candidates = [n for n in candidates if _can_cancel(scenario, listed[n])]
     if not candidates:
         return scenario
-    chosen = draw(st.sampled_from(candidates))
-    listed[chosen] = replace(listed[chosen], gradient=word)
-    return replace(scenario, parameters=tuple(listed))
+    return with_word(scenario, "gradient", word, [draw(st.sampled_from(candidates))])
 
 
 @functools.cache
@@ -82,47 +83,23 @@ def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
     return is_used and is_wide and is_long
 
 
-def with_zeros(scenario: Scenario) -> Scenario:
-    """Make the gradient of the first parameter that fits zero on one rank, without a draw.
+def with_gradient(word: str, scenario: Scenario) -> Scenario:
+    """Give the first parameter that fits a special gradient, without a draw.
 
     Its use becomes a plain product in all losses.
 
     Returns:
         The changed scenario, or the scenario itself where no parameter fits.
     """
-    plain = {name: TABLE[name].plain_word for name in ("gradient", "use", "used")}
-    listed = [*scenario.parameters]
-    if any(spec.gradient != plain["gradient"] for spec in listed):
-        return scenario
-    for place in range(len(listed)):
-        simple = replace(listed[place], use=plain["use"], used=plain["used"])
-        if _takes_special_values(simple) and reduce_axes(scenario.mesh, simple):
-            listed[place] = replace(simple, gradient=ZERO)
-            return replace(scenario, parameters=tuple(listed))
-    return scenario
-
-
-def with_a_term_that_cancels(scenario: Scenario) -> Scenario:
-    """Make terms cancel out in the first parameter that fits, without a draw.
-
-    Its use becomes a plain product in all losses.
-
-    Returns:
-        The changed scenario, or the scenario itself where no parameter fits.
-    """
-    plain = {name: TABLE[name].plain_word for name in ("gradient", "use", "used")}
-    listed = [*scenario.parameters]
-    for place, spec in enumerate(listed):
-        simple = replace(spec, use=plain["use"], used=plain["used"])
-        if spec.gradient != plain["gradient"]:
+    plain: dict[str, Any] = {n: TABLE[n].plain_word for n in ("use", "used")}
+    for place, spec in enumerate(scenario.parameters):
+        simple = replace(spec, **plain)
+        if spec.gradient != TABLE["gradient"].plain_word:
             return scenario
-        if _takes_special_values(simple) and _can_cancel(scenario, simple):
-            listed[place] = replace(simple, gradient=CANCELLING)
-            return replace(scenario, parameters=tuple(listed))
+        if word == ZERO:
+            fits = bool(reduce_axes(scenario.mesh, simple))
+        else:
+            fits = _can_cancel(scenario, simple)
+        if fits and _takes_special_values(simple):
+            return with_parameter(scenario, place, **plain, gradient=word)
     return scenario
-
-
-def _with_terms_that_cancel(scenario: Scenario) -> Scenario:
-    """Give all parameters the word `cancelling`."""
-    listed = (replace(spec, gradient=CANCELLING) for spec in scenario.parameters)
-    return replace(scenario, parameters=tuple(listed))

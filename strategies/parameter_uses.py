@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.feature_table import PLAIN, TABLE
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.strategies.word_choices import allowed_words, word_choices
+from syncverify.scenario.words import allowed_words
+from syncverify.strategies.word_choices import word_choices
 
 Parameters = tuple[ParameterSpec, ...]
 
@@ -26,14 +27,6 @@ def used_by(
     """Generate the ranks and micro-batches whose losses use some neighboring parameters.
 
     Shrinks toward parameters that all losses use.
-
-    Args:
-        draw: Provided by Hypothesis.
-        parameters: All parameters of the scenario.
-        capabilities: Contract of the subject.
-
-    Returns:
-        The parameters, some of them with another `used`.
     """
     used = draw(word_choices("used", capabilities=capabilities))
     if used == TABLE["used"].plain_word:
@@ -57,16 +50,8 @@ def uses(
     """Generate the operators through which losses use parameters.
 
     Every second list has some neighbors that may have operators beyond a plain product. Shrinks
-    toward one product for each parameter.
-
-    Args:
-        draw: Provided by Hypothesis.
-        parameters: All parameters of the scenario.
-        beside: Features that the scenario already has, as `topic=value`.
-        capabilities: Contract of the subject.
-
-    Returns:
-        The parameters, some of them with another `use`.
+    toward one product for each parameter. The scenario already has the features of `beside`, as
+    `topic=value`.
     """
     words = allowed_words("use", beside=beside, capabilities=capabilities)
     if not words or not draw(st.booleans()):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
@@ -21,7 +22,7 @@ from syncverify.scenario.contract_meshes import (
     has_placements,
     leaves_scalars,
 )
-from syncverify.scenario.feature_table import TABLE
+from syncverify.scenario.feature_table import TABLE, WORDS
 from syncverify.scenario.specs import (
     DTYPES,
     REPLICATE,
@@ -32,11 +33,13 @@ from syncverify.scenario.specs import (
     shard,
     sharded_dim,
 )
-from syncverify.strategies.parameter_fields import parameter_fields
+from syncverify.scenario.words import allowed_words
 from syncverify.strategies.placements import placements
 from syncverify.strategies.shapes import shapes
 from syncverify.strategies.weights import with_rare
 
+# Fields beyond shape, placements and dtypes, each with its value.
+_Fields = tuple[tuple[str, Any], ...]
 _GRAD_DTYPES = (None, *DTYPES)
 _FLOAT64 = "float64"
 
@@ -64,21 +67,21 @@ def parameters(
     """Generate one parameter with an empty name; the list that holds it names it.
 
     Shrinks toward a trainable, replicated float32 scalar in group 0.
-
-    Args:
-        draw: Provided by Hypothesis.
-        mesh: Mesh of DTensor parameters.
-        capabilities: Contract of the subject.
-
-    Returns:
-        A parameter.
     """
     shape = draw(_shapes(mesh, capabilities))
     placed: Placements | None = (REPLICATE,) * len(mesh.shape)
     if capabilities.tensors == "dtensor":
-        placed = draw(_placements(mesh, len(shape), capabilities))
+        drawn = placements(
+            mesh,
+            num_dims=len(shape),
+            sub_meshes=True,
+            strided=True,
+            partial=True,
+            capabilities=capabilities,
+        )
+        placed = draw(drawn)
     dtype, grad_dtype, group, requires_grad = draw(_kinds(capabilities))
-    fields = parameter_fields(num_dims=len(shape), capabilities=capabilities)
+    fields: dict[str, Any] = dict(draw(_fields(len(shape), capabilities)))
     return ParameterSpec(
         name="",
         global_shape=_even(shape, placed, mesh, capabilities),
@@ -87,7 +90,7 @@ def parameters(
         grad_dtype=grad_dtype,
         requires_grad=requires_grad,
         group=group,
-        **({} if fields is None else dict(draw(fields))),
+        **fields,
     )
 
 
@@ -103,19 +106,6 @@ def _shapes(
     )
 
 
-def _placements(
-    mesh: MeshSpec, num_dims: int, capabilities: Capabilities
-) -> st.SearchStrategy[Placements | None]:
-    return placements(
-        mesh,
-        num_dims=num_dims,
-        sub_meshes=capabilities.covers("placement", "sub_mesh"),
-        strided=capabilities.covers("placement", "strided"),
-        partial=capabilities.covers("placement", "partial"),
-        capabilities=capabilities,
-    )
-
-
 @functools.lru_cache
 def parameter_lists(
     mesh: MeshSpec,
@@ -127,15 +117,6 @@ def parameter_lists(
     """Generate parameters `p0`, `p1`, ..., at least one of them trainable.
 
     Shrinks toward one parameter.
-
-    Args:
-        mesh: Mesh of DTensor parameters.
-        min_size: Smallest number of parameters.
-        max_size: Largest number of parameters.
-        capabilities: Contract of the subject.
-
-    Returns:
-        A strategy for tuples of `ParameterSpec`.
 
     Raises:
         InvalidArgument: Not `1 <= min_size <= max_size`.
@@ -254,3 +235,40 @@ def _named(specs: list[ParameterSpec]) -> tuple[ParameterSpec, ...]:
     if not any(spec.requires_grad for spec in named):
         named[0] = replace(named[0], requires_grad=True)
     return tuple(named)
+
+
+@functools.cache
+def _fields(num_dims: int, capabilities: Capabilities) -> st.SearchStrategy[_Fields]:
+    """Return a strategy for the fields about lists, and for `memory_format`.
+
+    It draws (field, value) pairs by one choice, if the contract leaves one, and shrinks toward
+    none of them.
+    """
+    kinds = [_listings(capabilities), _memory_formats(num_dims, capabilities)]
+    choices = [tuple(itertools.chain(*chosen)) for chosen in itertools.product(*kinds)]
+    if len(choices) == 1:
+        return st.just(())
+    return st.sampled_from(sorted(choices, key=len))
+
+
+def _listings(capabilities: Capabilities) -> list[_Fields]:
+    by_word: dict[str, _Fields] = {
+        "twice": (("num_listed", 2),),
+        "in two groups": (("also_in_next_group", True),),
+    }
+    rare = [
+        by_word[word] for word in allowed_words("listed", capabilities=capabilities)
+    ]
+    return [()] * (TABLE["listed"].one_in - 1) * len(rare) + (rare or [()])
+
+
+def _memory_formats(num_dims: int, capabilities: Capabilities) -> list[_Fields]:
+    """List choices, of which the most frequent format decides how many have no format."""
+    rows = [
+        row
+        for word in allowed_words("memory_format", capabilities=capabilities)
+        if (row := WORDS["memory_format"][word]).fewest_dims <= num_dims
+    ]
+    one_in = [row.one_in or TABLE["memory_format"].one_in for row in rows]
+    rare: list[_Fields] = [(("memory_format", row.value),) for row in rows]
+    return [()] * (min(one_in, default=2) - 1) + rare

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from hypothesis import strategies as st
@@ -12,16 +13,14 @@ from hypothesis.errors import InvalidArgument
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import EVERYTHING, Capabilities
-from syncverify.scenario.feature_table import NEVER_TOGETHER, PLAIN, TABLE
-from syncverify.scenario.features import parameter_features, without_clear_errors
+from syncverify.scenario.feature_table import MAX_AXES, NEVER_TOGETHER, PLAIN, TABLE
+from syncverify.scenario.features import features_of_parameter, without_clear_errors
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.space import Space
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.space import BUCKET_CAP, Space, is_in_focus
 from syncverify.strategies.accumulations import accumulations
-from syncverify.strategies.bucket_caps import bucket_caps_for, cap_within
+from syncverify.strategies.bucket_caps import bucket_caps, bucket_edges, cap_within
 from syncverify.strategies.combined_scenarios import combined_scenarios
 from syncverify.strategies.enlarged_scenarios import enlarged_scenarios
-from syncverify.strategies.focused_scenarios import focused_scenarios
 from syncverify.strategies.last_words import scenarios_with_last_words
 from syncverify.strategies.meshes import meshes
 from syncverify.strategies.modules import module_parameter_lists, modules
@@ -42,6 +41,9 @@ _ONE_MODULE_IN: Final[Mapping[str | None, int]] = {
     None: TABLE["module"].one_in,
     "module": 2,
 }
+# A scenario that is not in focus is drawn again, so often at most. Rejecting all of them would
+# take a rare topic too long.
+_MAX_DRAWS = 6
 
 
 def scenarios(
@@ -64,9 +66,6 @@ def scenarios(
         size: Value of the topic `size` that each scenario gets if the contract lets it; None
             for a rare one.
 
-    Returns:
-        A strategy for scenarios.
-
     Raises:
         InvalidArgument: There is no such topic, or the contract leaves no value of it.
     """
@@ -82,7 +81,41 @@ def scenarios(
         Space(capabilities, max_ranks).require_focus(focus)
     except UsageError as error:
         raise InvalidArgument(str(error)) from error
-    return focused_scenarios(drawn, topic=focus, capabilities=capabilities)
+    return _focused_scenarios(drawn, topic=focus, capabilities=capabilities)
+
+
+@st.composite
+def _focused_scenarios(
+    draw: st.DrawFn,
+    scenarios: st.SearchStrategy[Scenario],
+    *,
+    topic: str,
+    capabilities: Capabilities,
+) -> Scenario:
+    """Generate scenarios that mostly have a special value of a topic; see `is_in_focus`.
+
+    Shrinks as the scenarios do. With the topic `bucket_cap`, parameters fill a bucket to the
+    byte, or nearly, see `bucket_edges`.
+    """
+    for _ in range(_MAX_DRAWS):
+        scenario = draw(scenarios)
+        if topic == BUCKET_CAP:
+            cap = draw(_edge_caps(scenario, capabilities))
+            return replace(scenario, bucket_cap_bytes=cap)
+        if is_in_focus(scenario, topic):
+            break
+    return scenario
+
+
+def _edge_caps(
+    scenario: Scenario, capabilities: Capabilities
+) -> st.SearchStrategy[int]:
+    mesh, parameters = scenario.mesh, scenario.parameters
+    caps = {
+        cap_within(cap, mesh, parameters, capabilities)
+        for cap in bucket_edges(mesh, parameters, near_misses=True)
+    }
+    return st.sampled_from(sorted(caps, reverse=True))  # shrinks toward no split
 
 
 @st.composite
@@ -98,11 +131,20 @@ def _scenarios(
     # The order of draws is part of the format of a seed: a draw that moves changes every
     # scenario that a seed stands for.
     capabilities = draw(_contracts(capabilities, max_ranks))
-    mesh = draw(_meshes(max_ranks, capabilities))
+    drawn = meshes(
+        max_ranks=max_ranks,
+        max_axes=MAX_AXES,
+        unnamed=True,
+        permuted=True,
+        capabilities=capabilities,
+    )
+    mesh = draw(drawn)
     module = draw(modules(mesh, capabilities=capabilities, one_in=one_module_in))
     parameters = draw(parameter_lists(mesh, capabilities=capabilities))
     counts = draw(accumulations(capabilities=capabilities))
-    beside = _features_of(mesh, parameters)
+    beside = frozenset(
+        str(each) for spec in parameters for each in features_of_parameter(mesh, spec)
+    )
     events = draw(step_events(len(counts), beside=beside, capabilities=capabilities))
     launch = draw(caller_streams(capabilities=capabilities))
     known = {f"launch={launch}", *(f"event={event}" for event in events)}
@@ -111,7 +153,11 @@ def _scenarios(
     parameters = draw(used_by(parameters, capabilities=capabilities))
     beside = frozenset({f"backward={backward}", f"launch={launch}"})
     parameters = draw(uses(parameters, beside=beside, capabilities=capabilities))
-    cap = draw(_caps(mesh, parameters, capabilities))
+    # A subject that promises plain steps alone keeps plain caps: its scenarios do not
+    # depend on features that it does not cover.
+    near_misses = not capabilities.asks_plain_steps_alone
+    edges = bucket_edges(mesh, parameters, near_misses=near_misses)
+    cap = draw(bucket_caps() | st.sampled_from(edges))
     scenario = Scenario(
         mesh=mesh,
         parameters=parameters,
@@ -177,30 +223,3 @@ def _contracts(
     if strict == capabilities or Space(strict, max_ranks).missing_topic():
         return st.just(capabilities)
     return st.sampled_from([strict, strict, capabilities])
-
-
-def _meshes(max_ranks: int, capabilities: Capabilities) -> st.SearchStrategy[MeshSpec]:
-    return meshes(
-        max_ranks=max_ranks,
-        max_axes=3 if capabilities.covers("mesh", "3 axes") else 2,
-        unnamed=capabilities.covers("mesh", "unnamed"),
-        permuted=capabilities.covers("mesh", "permuted"),
-        capabilities=capabilities,
-    )
-
-
-def _features_of(
-    mesh: MeshSpec, parameters: tuple[ParameterSpec, ...]
-) -> frozenset[str]:
-    return frozenset(
-        str(each) for spec in parameters for each in parameter_features(mesh, spec)
-    )
-
-
-def _caps(
-    mesh: MeshSpec, parameters: tuple[ParameterSpec, ...], capabilities: Capabilities
-) -> st.SearchStrategy[int]:
-    # A subject that promises plain steps alone keeps plain caps: its scenarios do not
-    # depend on features that it does not cover.
-    near_misses = not capabilities.asks_plain_steps_alone
-    return bucket_caps_for(mesh, parameters, near_misses=near_misses)

@@ -21,9 +21,6 @@ def schedules(num_decisions: int) -> st.SearchStrategy[Schedule]:
 
     Args:
         num_decisions: Largest number of decisions up to the last deviation.
-
-    Returns:
-        A strategy for schedules.
     """
     choice = st.integers(0, _MAX_OPTION)
     place = st.integers(0, max(num_decisions - 1, 0))

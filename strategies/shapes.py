@@ -25,9 +25,6 @@ def shapes(
         scalars: Whether a shape may have no dims.
         four_dims: Whether a few shapes have four or five dims. All others have up to three.
         empty: Whether a few shapes have no elements.
-
-    Returns:
-        A strategy for shapes.
     """
     by_dims: list[list[tuple[int, ...]]] = [
         [()],

@@ -11,56 +11,12 @@ from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.strategies.word_choices import word_choices
 
-
-def backwards(
-    *,
-    beside: frozenset[str] = frozenset(),
-    capabilities: Capabilities = EVERYTHING,
-) -> st.SearchStrategy[str]:
-    """Generate the way in which backward runs: half of the time a plain `backward()`.
-
-    Shrinks toward a plain `backward()`.
-
-    Args:
-        beside: Features that the scenario already has, as `topic=value`.
-        capabilities: Contract of the subject.
-
-    Returns:
-        A strategy for words of the topic `backward` that are not rare.
-    """
-    return word_choices("backward", beside=beside, capabilities=capabilities)
-
-
-def caller_streams(
-    *, capabilities: Capabilities = EVERYTHING
-) -> st.SearchStrategy[str]:
-    """Generate the streams on which the training program works.
-
-    Shrinks toward the current stream.
-
-    Args:
-        capabilities: Contract of the subject.
-
-    Returns:
-        A strategy for words of the topic `launch`.
-    """
-    return word_choices("launch", capabilities=capabilities)
-
-
-def readiness_orders(
-    *, capabilities: Capabilities = EVERYTHING
-) -> st.SearchStrategy[str]:
-    """Generate the order in which gradients become ready: equal on all ranks, or not.
-
-    Shrinks toward one order on all ranks.
-
-    Args:
-        capabilities: Contract of the subject.
-
-    Returns:
-        A strategy for words of the topic `readiness`.
-    """
-    return word_choices("readiness", capabilities=capabilities)
+# The way in which backward runs, half of the time a plain `backward()`; the streams on which the
+# training program works; and the order in which gradients become ready. Each draws words of its
+# topic, and shrinks toward the plain word.
+backwards = functools.partial(word_choices, "backward")
+caller_streams = functools.partial(word_choices, "launch")
+readiness_orders = functools.partial(word_choices, "readiness")
 
 
 @functools.lru_cache
@@ -74,13 +30,8 @@ def step_events(
 ) -> tuple[str, ...]:
     """Generate changes to single steps: mostly none, else one or two in the scenario.
 
-    Shrinks toward plain steps.
-
-    Args:
-        draw: Provided by Hypothesis.
-        num_steps: Number of steps.
-        beside: Features that the scenario already has, as `topic=value`.
-        capabilities: Contract of the subject.
+    Shrinks toward plain steps. The scenario already has the features of `beside`, as
+    `topic=value`.
 
     Returns:
         One word of the topic `event` per step; an empty tuple if all steps are plain.

@@ -14,7 +14,7 @@ from typing import Any, Final
 from syncverify.errors import ScenarioFormatError, UsageError
 from syncverify.plain_text import counted
 from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scenario.replay_token import Reproducer, decode_program, file_text
+from syncverify.scenario.replay_token import Reproducer, file_text, load_program
 from syncverify.scenario.settings import BACKEND_NAMES, ReplayOptions
 
 # Names of what was played, in the reports of `run`, of `simulate` and `record`, of `parity`.
@@ -63,7 +63,7 @@ def with_recorded(options: ReplayOptions) -> ReplayOptions:
     named = [report[each] for each in _SUBJECTS if report.get(each)]
     if not named:
         if file_text(name) is None:
-            decode_program(name)  # has an error of its own for a missing file
+            load_program(name)  # has an error of its own for a missing file
         raise UsageError(
             f"expected a subject: {name[:40]!r} names none, as a report of "
             "`syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT"

@@ -216,17 +216,12 @@ class Capabilities:
         num_asked = sum(self.covers(*feature) for feature in OPTIONAL)
         if num_asked == len(OPTIONAL):
             return ""
-        plain = f"the plain contract{self._kind()}"
+        plain = "the plain contract"
+        if (self.reduction, self.tensors) != ("sum", "dtensor"):
+            tensors = "ordinary tensors" if self.tensors == "local" else "DTensors"
+            plain += f" for {self.reduction}s of {tensors}"
         beyond = f" and {num_asked} of {len(OPTIONAL)} features beyond it"
         return plain + beyond if num_asked else plain
-
-    def _kind(self) -> str:
-        """Describe the difference from sums of DTensors."""
-        if (self.reduction, self.tensors) == ("sum", "dtensor"):
-            return ""
-        means = "means" if self.reduction == "mean" else "sums"
-        tensors = "ordinary tensors" if self.tensors == "local" else "DTensors"
-        return f" for {means} of {tensors}"
 
 
 def _plain_names(names: Iterable[str]) -> frozenset[str]:

@@ -112,10 +112,6 @@ def _entry(key: str, value: Any) -> Iterator[str]:
     yield "]"
 
 
-def _is_list_of_text(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
 def _check(key: str, value: Any, place: str) -> None:
     """Refuse unknown keys, and lists whose elements are no text.
 
@@ -128,7 +124,8 @@ def _check(key: str, value: Any, place: str) -> None:
         close = difflib.get_close_matches(key, _DEFAULTS, n=1)
         nearest = f"; the nearest key is {close[0]!r}" if close else ""
         raise UsageError(f"contract {place!r}: unknown key {key!r}{nearest}")
-    if key in _ENTRIES and not _is_list_of_text(value):
+    entries = value if isinstance(value, list) else [None]
+    if key in _ENTRIES and not all(isinstance(entry, str) for entry in entries):
         raise UsageError(
             f"contract {place!r}: expected {key} as a list of {_ENTRIES[key]}, got {value!r}"
         )

@@ -10,7 +10,6 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
@@ -25,6 +24,7 @@ from syncverify.scenario.specs import (
     MeshSpec,
     ParameterSpec,
     Placements,
+    is_legal,
     is_strided,
     shard,
     sharded_dim,
@@ -34,7 +34,6 @@ from syncverify.scenario.specs import (
 AXIS_NAMES = ("dp", "tp", "ep")
 # Dtypes of a parameter and of its gradient; None for the same dtype.
 Dtypes = tuple[str, str | None]
-P = TypeVar("P", bound=Placements | None)
 _ALONE = MeshSpec((1,), AXIS_NAMES[:1])
 # Topics that follow from the placements of a parameter alone.
 _OF_PLACEMENTS = frozenset({"reduction", "parameters", "placement"})
@@ -52,19 +51,13 @@ def numbers(topic: str, most: int, capabilities: Capabilities) -> list[int]:
 
 def dtypes(capabilities: Capabilities) -> list[Dtypes]:
     """List the dtypes that a contract leaves for a parameter and its gradient."""
-    pairs = itertools.product(DTYPES, (None, *DTYPES))
-    return [
-        (dtype, grad_dtype)
-        for dtype, grad_dtype in pairs
-        if dtype != grad_dtype and _are_covered(capabilities, dtype, grad_dtype)
-    ]
-
-
-def _are_covered(
-    capabilities: Capabilities, dtype: str, grad_dtype: str | None
-) -> bool:
-    spec = ParameterSpec("", (), None, dtype, grad_dtype)
-    return covers_all(capabilities, parameter_features(_ALONE, spec, {"dtype"}))
+    left = list[Dtypes]()
+    for dtype, grad_dtype in itertools.product(DTYPES, (None, *DTYPES)):
+        spec = ParameterSpec("", (), None, dtype, grad_dtype)
+        features = parameter_features(_ALONE, spec, {"dtype"})
+        if dtype != grad_dtype and covers_all(capabilities, features):
+            left.append((dtype, grad_dtype))
+    return left
 
 
 def mesh_shapes(max_ranks: int, num_axes: int) -> list[tuple[int, ...]]:
@@ -89,17 +82,7 @@ def has_placements(
     capabilities: Capabilities, mesh: MeshSpec, placements: Placements | None
 ) -> bool:
     """Tell whether a contract leaves a parameter's placements on a mesh."""
-    return bool(left_placements(capabilities, mesh, [placements]))
-
-
-def left_placements(
-    capabilities: Capabilities, mesh: MeshSpec, listed: Iterable[P]
-) -> list[P]:
-    """List those of some placements on a mesh that a contract leaves a parameter."""
-    pattern = _pattern(mesh)
-    return [
-        placed for placed in listed if _has_placements(capabilities, pattern, placed)
-    ]
+    return _has_placements(capabilities, _pattern(mesh), placements)
 
 
 def leaves_scalars(capabilities: Capabilities, mesh: MeshSpec) -> bool:
@@ -126,6 +109,7 @@ def features_by_mesh(
     )
 
 
+@functools.lru_cache(maxsize=64)
 def _pattern(mesh: MeshSpec) -> MeshSpec:
     """Return the least mesh on which placements have the same features."""
     shape = tuple(min(size, 2) for size in mesh.shape)
@@ -140,9 +124,10 @@ def _placed(capabilities: Capabilities, mesh: MeshSpec) -> frozenset[Feature]:
 def _placed_on(capabilities: Capabilities, mesh: MeshSpec) -> frozenset[Feature]:
     """List the features of all placements that a contract leaves on a mesh."""
     # One tensor dim is enough: further dims add placements, and no features.
-    codes = (REPLICATE, shard(0), strided_shard(0), PARTIAL, ABSENT)
-    listed = (None, *itertools.product(codes, repeat=len(mesh.shape)))
-    legal = (placed for placed in listed if _is_legal(mesh, placed))
+    codes = [REPLICATE, shard(0), strided_shard(0), PARTIAL]
+    codes += [ABSENT] if mesh.axis_names else []  # others have no sub-meshes
+    placed = itertools.product(codes, repeat=len(mesh.shape))
+    legal = (None, *filter(is_legal, placed))
     return frozenset(
         feature
         for placements in legal
@@ -184,13 +169,3 @@ def _placement_features(
 ) -> Iterator[Feature]:
     spec = ParameterSpec("", (1,), placements)
     return parameter_features(mesh, spec, _OF_PLACEMENTS)
-
-
-def _is_legal(mesh: MeshSpec, placements: Placements | None) -> bool:
-    """Tell whether a parameter on a mesh may have some placements; see `validation.py`."""
-    if placements is None:
-        return True
-    if ABSENT in placements and (not mesh.axis_names or set(placements) == {ABSENT}):
-        return False
-    strided = [axis for axis, code in enumerate(placements) if is_strided(code)]
-    return all(shard(0) in placements[axis + 1 :] for axis in strided)

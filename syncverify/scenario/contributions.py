@@ -124,7 +124,9 @@ def _scale(
 
     `least` divides each of them.
     """
-    limits = _narrow(parameter) if parameter.gradient == "cancelling" else parameter
+    limits = parameter
+    if parameter.gradient == "cancelling":  # sums are exact in bfloat16
+        limits = replace(parameter, dtype="bfloat16", grad_dtype=None)
     unit = _unit(limits, count, least)
     dtypes = (limits.effective_grad_dtype, parameter.effective_grad_dtype)
     spacing = max(_spacing(count, dtype) for dtype in dtypes)
@@ -148,11 +150,6 @@ def _is_zero(
     if parameter.gradient != ZERO or step % 2 == 1:
         return False
     return _is_special(scenario, parameter, rank)
-
-
-def _narrow(parameter: ParameterSpec) -> ParameterSpec:
-    """Return a parameter with the exact sums of bfloat16."""
-    return replace(parameter, dtype="bfloat16", grad_dtype=None)
 
 
 def with_overflow(

@@ -43,7 +43,6 @@ class Coverage:
         """Count one scenario, each of its properties and judged features once.
 
         Args:
-            scenario: The scenario.
             applied: Names of the properties that had something to judge.
             refused_in: Step in which an error ended the run; None for a run that came to its
                 end.
@@ -84,9 +83,7 @@ class Coverage:
 
     def missing_values(self) -> list[Feature]:
         """List the features of the space that never occurred."""
-        in_space = self.space.values().items()
-        features = [Feature(topic, name) for topic, names in in_space for name in names]
-        return [feature for feature in features if not self._counts[feature]]
+        return [each for each in self.space.features() if not self._counts[each]]
 
     def pair_counts(self) -> dict[tuple[Feature, Feature], int]:
         """Return the number of scenarios of each pair of the space, zeros included."""

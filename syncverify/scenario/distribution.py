@@ -5,12 +5,14 @@ No other module of `syncverify` imports torch's private `_StridedShard`.
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from syncverify.scenario.layout import rank_table
+from syncverify.scenario.layout import rank_at
 from syncverify.scenario.specs import (
     ABSENT,
     PARTIAL,
@@ -35,7 +37,9 @@ def rank_tensor(spec: MeshSpec) -> torch.Tensor:
     """Return the global ranks of a mesh in the mesh's shape, int32 as torch keeps them."""
     if spec.order == "row_major":  # a large mesh has tens of thousands
         return torch.arange(spec.num_ranks, dtype=torch.int).reshape(spec.shape)
-    return torch.tensor(rank_table(spec), dtype=torch.int).reshape(spec.shape)
+    places = itertools.product(*map(range, spec.shape))
+    ranks = [rank_at(spec, place) for place in places]
+    return torch.tensor(ranks, dtype=torch.int).reshape(spec.shape)
 
 
 def wrap_local(

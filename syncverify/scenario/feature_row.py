@@ -45,100 +45,76 @@ class Feature(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """One word of the table: a feature, a variant of one, or the plain word of a topic.
+    """One word of the table: a feature, a variant of one, or the plain word of a topic."""
 
-    Attributes:
-        value: Value of the feature; `value/variant` for another way to do the same.
-        meaning: Meaning, for pages and reports. The value alone says it where it is "".
-        promise: Promise that `features` of a contract demands: the right gradient; or the right
-            gradient or a clear error. None for the topic's promise.
-        occurs: Tells whether a part of a scenario has the feature. None if the topic reads
-            the word itself.
-        part: Part that `occurs` takes, if it differs from the topic's.
-        never_with: Reasons by the features with which no drawn scenario combines this one. A
-            topic alone stands for all its values.
-        rare: Reason why it is played on request, and never drawn.
-        needs: Feature without which no scenario has this one.
-        gone_with: Smaller number of its kind; a contract without that one leaves this out.
-        since: Version of the table that has added the row, see `TABLE_VERSION`.
-        shows_on: Gradients that show a mistake with it: those that ranks sum, those of any
-            parameter that is trained, or `any` for parameters without a gradient too.
-        is_beside: Whether it only comes beside another value of its topic.
-        is_alone: Whether no search seeks pairs with it: it is drawn rarely, since it takes long.
-        one_in: Number of draws among which one has it, if it is another than the topic's.
-        fewest_dims: Least number of dims of a parameter that takes the word.
-        never_reduced: Whether plain steps with it alone never reduce its parameter.
-        fewest_parameters: Least number of reduced parameters on which it can show an effect.
-        fewest_micro_batches: Least number of micro-batches of a step in which it can.
-    """
-
-    value: str
-    meaning: str = ""
+    value: str  # of the feature; `value/variant` for another way to do the same
+    meaning: str = ""  # for pages and reports; "" where the value alone says it
+    # Promise that `features` of a contract demands: the right gradient; or the right gradient or
+    # a clear error. None for the topic's promise.
     promise: Promise | None = None
+    # Tells whether a part of a scenario has the feature. None if the topic reads the word itself.
     occurs: Callable[..., bool] | None = None
-    part: ScenarioPart | None = None
+    part: ScenarioPart | None = (
+        None  # that `occurs` takes, if it differs from the topic's
+    )
+    # Reasons by the features with which no drawn scenario combines this one. A topic alone stands
+    # for all its values.
     never_with: Mapping[str, str] = field(default_factory=dict)
-    rare: str = ""
-    needs: str = ""
-    gone_with: str = ""
-    since: int = 1
+    rare: str = ""  # reason why it is played on request, and never drawn
+    needs: str = ""  # feature without which no scenario has this one
+    gone_with: str = (
+        ""  # smaller number of its kind; a contract without it leaves this out
+    )
+    since: int = 1  # version of the table that has added the row, see `TABLE_VERSION`
+    # Gradients that show a mistake with it: those that ranks sum, those of any parameter that is
+    # trained, or `any` for parameters without a gradient too.
     shows_on: Literal["summed", "trained", "any"] = "summed"
-    is_beside: bool = False
+    is_beside: bool = False  # whether it only comes beside another value of its topic
+    # Whether no search seeks pairs with it: it is drawn rarely, since it takes long.
     is_alone: bool = False
-    one_in: int = 0
-    fewest_dims: int = 0
-    never_reduced: bool = False
-    fewest_parameters: int = 1
-    fewest_micro_batches: int = 1
+    one_in: int = (
+        0  # draws among which one has it, if it is another number than the topic's
+    )
+    fewest_dims: int = 0  # of a parameter that takes the word
+    never_reduced: bool = (
+        False  # whether plain steps with it never reduce its parameter
+    )
+    fewest_parameters: int = 1  # reduced ones on which it can show an effect
+    fewest_micro_batches: int = 1  # of a step in which it can
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackwardRow(Row):
-    """A way to run backward.
+    """A way to run backward."""
 
-    Attributes:
-        halves: Whether a gradient accumulates in two halves, which have to be whole numbers.
-    """
-
+    # Whether a gradient accumulates in two halves, which have to be whole numbers.
     halves: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EventRow(Row):
-    """An event of a step.
-
-    Attributes:
-        has_backward: Whether the step has a backward.
-        waits: Number of calls of `wait()`; a step without one is thrown away.
-        more_backwards: Number of backwards beyond those agreed on.
-        even_ranks_alone: Whether odd ranks leave out the last micro-batch.
-        lasts: Number of later steps in which the effect is still present.
-        drops_every: The caller sets every n-th gradient to None after `zero_grad()`; 0 for none.
-        every: The caller replaces every n-th gradient.
-        first: Position of the first parameter whose gradient the caller drops or replaces.
-        factor: Factor of the tensors that the caller puts in the place of gradients; 0 for none.
-        change: Change of the parameters, from this step on: some are frozen or trained, or all
-            are cast or moved.
-        is_before_zero: Whether the change comes between `wait()` and `zero_grad()`; it comes
-            before the step otherwise.
-        rebinds: Whether the caller unbinds and binds after the step.
-        is_thrown_away: Whether the gradients of the step are thrown away without
-            `zero_grad()`.
-    """
+    """An event of a step."""
 
     has_backward: bool = True
-    waits: int = 1
-    more_backwards: int = 0
-    even_ranks_alone: bool = False
-    lasts: float = 0
+    waits: int = 1  # calls of `wait()`; a step without one is thrown away
+    more_backwards: int = 0  # beyond those agreed on
+    even_ranks_alone: bool = False  # whether odd ranks leave out the last micro-batch
+    lasts: float = 0  # later steps in which the effect is still present
+    # The caller sets every n-th gradient to None after `zero_grad()`; 0 for none.
     drops_every: int = 0
-    every: int = 1
-    first: int = 0
-    factor: float = 0
+    every: int = 1  # the caller replaces every n-th gradient
+    first: int = (
+        0  # position of the first parameter whose gradient is dropped or replaced
+    )
+    factor: float = (
+        0  # of tensors that the caller puts in the place of gradients; 0 for none
+    )
+    # Change of the parameters, from this step on: some are frozen or trained, or all are cast or
+    # moved. It comes between `wait()` and `zero_grad()`, or before the step.
     change: ChangeKind | None = None
     is_before_zero: bool = False
-    rebinds: bool = False
-    is_thrown_away: bool = False
+    rebinds: bool = False  # whether the caller unbinds and binds after the step
+    is_thrown_away: bool = False  # whether its gradients are, without `zero_grad()`
 
     @property
     def shows_later(self) -> bool:
@@ -155,34 +131,27 @@ class EventRow(Row):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topic:
-    """A topic of the table.
+    """A topic of the table."""
 
-    Attributes:
-        name: Name of the topic; if it has a plain word, also the field of the part with the
-            word. `events` of a scenario has a word for each step.
-        rows: Rows of the topic.
-        part: Part of a scenario in which its values occur.
-        plain: The plain word. Scenarios leave it out of their JSON, and shrinking leads to it.
-        values: Lists values of a part, beside those of rows with `occurs`. None for the word of
-            the field, and for topics whose rows all have `occurs`.
-        promise: Promise of rows without one; None for values of plain steps, which a
-            contract covers unless its `outside` names them.
-        usual: Values that most scenarios have; a focus is on the others.
-        one_in: Number of draws among which one has a word beyond the plain one, or a rare kind.
-        fits_any: Whether every plain scenario can take each of its words.
-        is_needed: Whether every scenario has a value of the topic.
-    """
-
+    # If it has a plain word, also the field of the part with the word. `events` of a scenario has
+    # a word for each step.
     name: str
     rows: tuple[Row, ...]
-    part: ScenarioPart = "scenario"
+    part: ScenarioPart = "scenario"  # in which its values occur
+    # The plain word. Scenarios leave it out of their JSON, and shrinking leads to it.
     plain: Row | None = None
+    # Lists values of a part, beside those of rows with `occurs`. None for the word of the field,
+    # and for topics whose rows all have `occurs`.
     values: Callable[..., Iterable[str]] | None = None
+    # Promise of rows without one; None for values of plain steps, which a contract covers unless
+    # its `outside` names them.
     promise: Promise | None = None
-    usual: tuple[str, ...] = ()
-    one_in: int = 4
-    fits_any: bool = False
-    is_needed: bool = False
+    usual: tuple[str, ...] = ()  # values of most scenarios; a focus is on the others
+    one_in: int = (
+        4  # draws among which one has a word beyond the plain one, or a rare kind
+    )
+    fits_any: bool = False  # whether every plain scenario can take each of its words
+    is_needed: bool = False  # whether every scenario has a value of the topic
 
     @property
     def plain_word(self) -> str:

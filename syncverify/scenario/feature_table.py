@@ -34,8 +34,6 @@ from syncverify.scenario.specs import (
     OWN_MESH,
     PARTIAL,
     REPLICATE,
-    MeshSpec,
-    ParameterSpec,
     is_strided,
     sharded_dim,
 )
@@ -75,29 +73,12 @@ _Scenario = Any
 
 def over(num_axes: int) -> str:
     """Name a reduction over a number of mesh axes."""
-    return f"over {num_axes} {'axis' if num_axes == 1 else 'axes'}"
+    axes = "axis" if num_axes == 1 else "axes"
+    return f"over {num_axes} {axes}" if num_axes else "none"
 
 
 # Numbers of mesh axes by the names of reductions over them.
 NUM_REDUCED_AXES: Final = {over(count): count for count in range(1, MAX_AXES + 1)}
-
-
-def _numbers(most: int) -> tuple[str, ...]:
-    return tuple(map(str, range(1, most + 1)))
-
-
-def _reductions(mesh: MeshSpec, spec: ParameterSpec) -> Iterator[str]:
-    num_axes = len(reduce_axes(mesh, spec))
-    yield over(num_axes) if num_axes else "none"
-
-
-def _dtypes(_: MeshSpec, spec: ParameterSpec) -> Iterator[str]:
-    yield from dict.fromkeys((spec.dtype, spec.effective_grad_dtype))
-
-
-def _has_several_dtypes(scenario: _Scenario) -> bool:
-    kinds = {(spec.dtype, spec.effective_grad_dtype) for spec in scenario.parameters}
-    return len(kinds) > 1
 
 
 def has_uneven_parts(scenario: _Scenario) -> bool:
@@ -107,15 +88,6 @@ def has_uneven_parts(scenario: _Scenario) -> bool:
         len({local_shape(scenario.mesh, spec, rank) for rank in ranks}) > 1
         for spec in scenario.parameters
     )
-
-
-def _few_micro_batches(scenario: _Scenario) -> Iterator[str]:
-    yield from (str(n) for n in scenario.accumulations if n < MANY["micro-batches"])
-
-
-def _few_steps(scenario: _Scenario) -> Iterator[str]:
-    if scenario.num_steps < MANY["steps"]:
-        yield str(scenario.num_steps)
 
 
 def _buckets(scenario: _Scenario) -> Iterator[str]:
@@ -154,68 +126,39 @@ def _reduces_over_unequal_axes(scenario: _Scenario) -> bool:
     return len({num_axes for num_axes, _ in sizes}) < len(sizes)
 
 
+# fmt: off
 # Features of a backward that names the tensors whose gradients it computes.
 _NAMING_INPUTS = (
-    "backward=inputs",
-    "backward=inputs_in_turn",
-    "backward=split",
-    "backward=split_by_hand",
-)
+    "backward=inputs", "backward=inputs_in_turn", "backward=split", "backward=split_by_hand")
 # A reentrant checkpoint hides its parameters from the graph around it.
 _REFUSED = "reentrant checkpoints refuse a backward that names its inputs"
 _NAMES_NO_INPUTS = never(_REFUSED, *_NAMING_INPUTS)
 _NAMES_NO_INPUTS_BESIDE = never(_REFUSED, "backward=grad_beside")
 _EXCHANGING = ("event=cast", "event=cast_before_zero", "event=move")
 _LOSES_HOOKS = never(
-    "once DTensor parameters are exchanged, torch never calls the user's next hooks",
-    *_EXCHANGING,
-)
-_WRITES_GRAD = {
-    **never(
-        "the gradient that is asked for comes to `.grad` as well",
-        "backward=grad_beside",
-    ),
-    **never("hooks on gradients see zeros", "backward=hooks_of_others"),
-}
-_ADDED_BY_HAND = never(
-    "DTensor reduces a Partial gradient when it is added", "placement=partial"
-)
+    "once DTensor parameters are exchanged, torch never calls the user's next hooks", *_EXCHANGING)
+_WRITES_GRAD = never(
+    "the gradient that is asked for comes to `.grad` as well", "backward=grad_beside"
+) | never("hooks on gradients see zeros", "backward=hooks_of_others")
 _OTHER_THREAD = never("another thread has another current stream", "launch")
-_MODULE = {
-    **never(
-        "other features show on sums of products, at a fraction of the cost",
-        *("placement", "dtype=float64", "listed", "memory_format", "used", "use"),
-        *(
-            "backward",
-            "event",
-            "launch",
-            "readiness",
-            "synchronizers",
-            "evaluation",
-            "replicas",
-        ),
-    ),
-    **never(
-        "a module has its own parameters, with dims, on the mesh",
-        *("parameters=ordinary", "parameters=scalar"),
-    ),
-    **never("a module has its own parameters", "size", "gradient", "buckets=3 groups"),
-    **never("a module has one dtype", "dtype=several"),
-    **never(
-        "modules are drawn in bfloat16, which rounds more and overflows less",
-        "dtype=float16",
-    ),
-}
-_ONE_MESH = never("a module lies on one mesh", "module") | never(
-    "one rank has one mesh", "ranks=1"
+_MODULE = (
+    never("other features show on sums of products, at a fraction of the cost",
+        "placement", "dtype=float64", "listed", "memory_format", "used", "use", "backward",
+        "event", "launch", "readiness", "synchronizers", "evaluation", "replicas")
+    | never("a module has its own parameters, with dims, on the mesh",
+        "parameters=ordinary", "parameters=scalar")
+    | never("a module has its own parameters", "size", "gradient", "buckets=3 groups")
+    | never("a module has one dtype", "dtype=several")
+    | never("modules are drawn in bfloat16, which rounds more and overflows less",
+        "dtype=float16")
 )
+_ONE_MESH = never("a module lies on one mesh", "module") | never(
+    "one rank has one mesh", "ranks=1")
 _OWN_SHAPES = never("a module has its own shapes", "shape")
 _NOT_EMPTY = never("a module has its own shapes", "shape=empty")
 _NOT_SPREAD = never(
-    "only experts are spread", "parameters=sharded", "parameters=uneven or empty shard"
-)
+    "only experts are spread", "parameters=sharded", "parameters=uneven or empty shard")
 
-# fmt: off
 # The order of topics and rows is part of the format of a seed, and the order of reports.
 TOPICS: Final = (
     Topic("ranks", (), "mesh", values=lambda mesh: [str(mesh.num_ranks)], usual=("1", "2"),
@@ -247,20 +190,24 @@ TOPICS: Final = (
         Row("float32"),
         Row("bfloat16"),
         Row("float16"),
-        Row("several", occurs=_has_several_dtypes, part="scenario", is_beside=True),
+        Row("several", part="scenario", is_beside=True, occurs=lambda scenario:
+            len({(spec.dtype, spec.effective_grad_dtype) for spec in scenario.parameters}) > 1),
         Row("float64", "", "right"),
         Row("own gradient dtype", "", "right",
             lambda _, spec: spec.effective_grad_dtype != spec.dtype),
-    ), "parameter", values=_dtypes, one_in=8, usual=("float32",), is_needed=True),
+    ), "parameter", one_in=8, usual=("float32",), is_needed=True,
+        values=lambda _, spec: dict.fromkeys((spec.dtype, spec.effective_grad_dtype))),
     Topic("reduction", (Row("none", shows_on="trained"), *map(Row, NUM_REDUCED_AXES)), "parameter",
-        values=_reductions, usual=("none", over(1))),
+        values=lambda mesh, spec: [over(len(reduce_axes(mesh, spec)))], usual=("none", over(1))),
     Topic("accumulations", (
-        *map(Row, _numbers(MAX_ACCUMULATIONS)),
+        *(Row(str(n)) for n in range(1, MAX_ACCUMULATIONS + 1)),
         Row("varying", occurs=lambda scenario: len({*scenario.accumulations}) > 1, is_beside=True,
             never_with=never("one step has one count", "steps=1")),
-    ), values=_few_micro_batches, usual=("1", "2"), is_needed=True),
-    Topic("steps", tuple(map(Row, _numbers(MAX_STEPS))), values=_few_steps, usual=("1",),
-        is_needed=True),
+    ), usual=("1", "2"), is_needed=True, values=lambda scenario:
+        [str(n) for n in scenario.accumulations if n < MANY["micro-batches"]]),
+    Topic("steps", tuple(Row(str(n)) for n in range(1, MAX_STEPS + 1)), usual=("1",),
+        is_needed=True,
+        values=lambda scenario: [str(n) for n in [scenario.num_steps] if n < MANY["steps"]]),
     Topic("buckets", (
         Row("cap splits"),
         Row("cap does not split"),
@@ -447,7 +394,8 @@ TOPICS: Final = (
             rare="takes seconds in every process"),
         BackwardRow("split_by_hand", "input gradients first; weight gradients come from "
             "`torch.autograd.grad`, are added to `.grad`, and `mark_ready()` is called if there is one",
-            never_with=_ADDED_BY_HAND),
+            never_with=never("DTensor reduces a Partial gradient when it is added",
+                "placement=partial")),
         BackwardRow("hook_reads_grad",
             "a hook of the user, registered after `bind()`, reads each gradient on the host",
             never_with=_LOSES_HOOKS, since=2),

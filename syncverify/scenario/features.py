@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -103,21 +104,13 @@ def refuses_plain_steps(scenario: Scenario, capabilities: Capabilities) -> bool:
     )
 
 
-def may_raise(scenario: Scenario, capabilities: Capabilities, step: int) -> bool:
-    """Return whether a clear error in a step is as good as the right gradient.
-
-    A step event excuses no error before it or long after it.
-    """
-    return any(
-        capabilities.may_refuse(*feature)
-        for feature in _features_in_step(scenario, step)
-    )
-
-
 def refusable_features(
     scenario: Scenario, capabilities: Capabilities, step: int
 ) -> Iterator[Feature]:
-    """Yield the features with which a contract allows a clear error in a step."""
+    """Yield the features with which a contract allows a clear error in a step.
+
+    A step event excuses no error before it or long after it.
+    """
     plain = (feature for feature in features_of(scenario) if is_plain(feature))
     for feature in itertools.chain(plain, _features_in_step(scenario, step)):
         if capabilities.may_refuse(*feature):
@@ -149,3 +142,16 @@ def without_clear_errors(capabilities: Capabilities) -> Capabilities:
         if capabilities.covers(*feature) and capabilities.may_refuse(*feature)
     }
     return replace(capabilities, outside=capabilities.outside | may_fail)
+
+
+def size_of(scenario: Scenario) -> tuple[int, ...]:
+    """Return the numbers that make a scenario long to read, the most important one first."""
+    return (
+        scenario.mesh.num_ranks,
+        len(scenario.mesh.shape),
+        len(scenario.parameters),
+        scenario.num_steps,
+        sum(scenario.accumulations),
+        len(list(optional_features(scenario))),
+        sum(math.prod(spec.global_shape) for spec in scenario.parameters),
+    )

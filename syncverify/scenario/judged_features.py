@@ -17,10 +17,10 @@ A judged step has a backward and a `wait()`, and no collective that is meant to 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from syncverify.scenario import step_plan
 from syncverify.scenario.contributions import shows_special_values
@@ -43,15 +43,10 @@ _OF_NO_ROW = Row("")
 def judged_features(
     scenario: Scenario, num_steps: int | None = None
 ) -> frozenset[Feature]:
-    """Return the features of a scenario on which a property judges something.
+    """Return the features of a scenario on which a property judges something, each once.
 
-    Args:
-        scenario: The scenario.
-        num_steps: Number of steps before the run ended by an error that the contract allows;
-            None for a run that came to its end.
-
-    Returns:
-        The features, each once.
+    `num_steps` counts the steps before the run ended by an error that the contract allows; None
+    stands for a run that came to its end.
     """
     played = scenario.num_steps if num_steps is None else num_steps
     part = _JudgedPart.of(scenario, played)
@@ -61,19 +56,12 @@ def judged_features(
 
 @dataclass(frozen=True, slots=True)
 class _JudgedPart:
-    """The parameters and steps of a scenario on which gradients are judged.
+    """The parameters and steps of a scenario on which gradients are judged."""
 
-    Attributes:
-        scenario: The whole scenario.
-        steps: Judged steps.
-        trained: Parameters with a gradient in a judged step.
-        summed: Those that have elements, and whose gradient ranks sum.
-    """
-
-    scenario: Scenario
+    scenario: Scenario  # the whole one
     steps: Sequence[int]
-    trained: Sequence[ParameterSpec]
-    summed: Sequence[ParameterSpec]
+    trained: Sequence[ParameterSpec]  # with a gradient in a judged step
+    summed: Sequence[ParameterSpec]  # with elements, and a gradient that ranks sum
 
     @classmethod
     def of(cls, scenario: Scenario, num_steps: int) -> _JudgedPart:
@@ -172,7 +160,8 @@ class _JudgedPart:
             if row.shows_later:
                 at = [later for later in self.steps if later > step]
             else:
-                at = [step] if row.waits and not _fails_before(scenario, step) else []
+                before = map(base_word, scenario.events[:step])
+                at = [step] if row.waits and FAILING not in before else []
             summed = [s for s in scenario.trainable if _is_summed(scenario, s)]
             # A step without a backward shows gradients that are left over.
             is_shown = at and any(
@@ -184,10 +173,6 @@ class _JudgedPart:
             )
             if is_shown and changes_some:
                 yield Feature("event", base_word(word))
-
-
-def _fails_before(scenario: Scenario, step: int) -> bool:
-    return any(base_word(word) == FAILING for word in scenario.events[:step])
 
 
 def _judged_steps(scenario: Scenario, num_steps: int) -> Iterator[int]:
@@ -228,18 +213,14 @@ def _differs_in_memory(scenario: Scenario, spec: ParameterSpec) -> bool:
 
 def _reduced_to(
     scenario: Scenario, parameters: Sequence[ParameterSpec], steps: Sequence[int]
-) -> Any:
+) -> Scenario:
     """Return a scenario of some parameters and steps, for the readers of features alone.
 
     It keeps no rule of scenarios, such as that the next group of a parameter exists.
     """
-    kept = object.__new__(Scenario)
-    changed = {
-        "parameters": tuple(parameters),
-        "accumulations": tuple(scenario.accumulations[step] for step in steps),
-        "events": (),
-    }
-    for each in fields(Scenario):
-        value = changed.get(each.name, getattr(scenario, each.name))
-        object.__setattr__(kept, each.name, value)
+    kept = copy.copy(scenario)
+    counts = tuple(scenario.accumulations[step] for step in steps)
+    object.__setattr__(kept, "parameters", tuple(parameters))
+    object.__setattr__(kept, "accumulations", counts)
+    object.__setattr__(kept, "events", ())
     return kept

@@ -29,13 +29,9 @@ _WIDTHS: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 @functools.lru_cache(maxsize=4096)
 def coordinates(mesh: MeshSpec, rank: int) -> tuple[int, ...]:
     """Return the coordinates of a global rank, one per mesh axis."""
-    indices, rest = [], mesh.num_ranks - 1 - rank if mesh.descends else rank
-    # The axis along which neighbors are next to each other comes first.
-    axes = [*mesh.shape] if mesh.first_axis_first else [*reversed(mesh.shape)]
-    for size in axes:
-        rest, index = divmod(rest, size)
-        indices.append(index)
-    return tuple(indices) if mesh.first_axis_first else tuple(reversed(indices))
+    along = zip(strides(mesh), mesh.shape, strict=True)
+    place = mesh.num_ranks - 1 - rank if mesh.descends else rank
+    return tuple(place // abs(stride) % size for stride, size in along)
 
 
 def rank_at(mesh: MeshSpec, place: tuple[int, ...]) -> int:
@@ -91,13 +87,8 @@ def ranks_along(mesh: MeshSpec, axes: tuple[int, ...], rank: int) -> tuple[int, 
 # Cached by the first rank, so that all members of a large set share one tuple.
 @functools.lru_cache(maxsize=4096)
 def _ranks_from(mesh: MeshSpec, axes: tuple[int, ...], first: int) -> tuple[int, ...]:
-    offsets = [
-        range(0, size * stride, stride)
-        for axis, (size, stride) in enumerate(
-            zip(mesh.shape, strides(mesh), strict=True)
-        )
-        if axis in axes
-    ]
+    along = [(mesh.shape[axis], strides(mesh)[axis]) for axis in axes]
+    offsets = [range(0, size * stride, stride) for size, stride in along]
     return tuple(sorted(first + sum(each) for each in itertools.product(*offsets)))
 
 
@@ -108,12 +99,6 @@ def strides(mesh: MeshSpec) -> tuple[int, ...]:
     if mesh.first_axis_first:
         return tuple(sign * math.prod(mesh.shape[:axis]) for axis in axes)
     return tuple(sign * math.prod(mesh.shape[axis + 1 :]) for axis in axes)
-
-
-def rank_table(mesh: MeshSpec) -> list[int]:
-    """List the global ranks in the row-major order of their coordinates."""
-    places = itertools.product(*map(range, mesh.shape))
-    return [rank_at(mesh, place) for place in places]
 
 
 @functools.lru_cache(maxsize=4096)  # each micro-batch of each rank asks for the shape

@@ -30,10 +30,6 @@ _PLAIN: Final = frozenset(map(str, FEATURES)) - _OPTIONAL
 def check_names(capabilities: Capabilities, *, subject: str) -> None:
     """Refuse a contract with a name that means nothing, or that leaves no scenario.
 
-    Args:
-        capabilities: The contract.
-        subject: Name of the subject, for errors.
-
     Raises:
         UsageError: A name is unknown or without effect, or no scenario is left.
     """

@@ -57,22 +57,17 @@ def other_mesh(mesh: MeshSpec, word: str) -> MeshSpec:
         return MeshSpec(shape[::-1], names[::-1], order)
     if len(shape) > 1:
         return MeshSpec((mesh.num_ranks,), names[:1], mesh.order)
-    first = _least_factor(mesh.num_ranks)
+    factors = (n for n in range(2, mesh.num_ranks + 1) if mesh.num_ranks % n == 0)
+    first = next(factors, 1)
     second = _SECOND_AXIS if _SECOND_AXIS not in names else "dp"
     names = (*names, second) if names else ()
     return MeshSpec((first, mesh.num_ranks // first), names, mesh.order)
 
 
 def on_mesh(mesh: MeshSpec, parameter: ParameterSpec, word: str) -> ParameterSpec:
-    """Put a parameter on another mesh; placements stay where they fit.
+    """Put a parameter on another mesh than the scenario's, which `mesh` is.
 
-    Args:
-        mesh: The scenario's mesh.
-        parameter: Parameter with placements on any mesh.
-        word: Word of the topic `on_mesh`.
-
-    Returns:
-        The parameter; an ordinary one stays on no mesh.
+    Placements stay where they fit; an ordinary parameter stays on no mesh.
     """
     if parameter.placements is None:
         return replace(parameter, on_mesh=OWN_MESH)
@@ -95,7 +90,3 @@ def _fitted(
     first = dims[0] if dims else 0
     cut = shard(first) if first < len(parameter.global_shape) else REPLICATE
     return (REPLICATE, cut, *[REPLICATE] * (num_axes - 2))
-
-
-def _least_factor(number: int) -> int:
-    return next((n for n in range(2, number + 1) if number % n == 0), 1)

@@ -31,20 +31,13 @@ _NEGATIVE: Final = re.compile(r"-\d+$")
 
 @dataclass(frozen=True, slots=True)
 class ProgramPlay:
-    """A play of a program that showed something wrong.
+    """A play of a program that showed something wrong."""
 
-    Attributes:
-        property: Name of the violated property, or of the wrong quantity.
-        face: Command that plays it.
-        options: Words of that command before the name of the program.
-        arguments: Words behind it: arguments of a script.
-    """
-
-    property: str
+    property: str  # the violated one, or the wrong quantity
     cause: str
-    face: Face
-    options: tuple[str, ...]
-    arguments: tuple[str, ...] = ()
+    face: Face  # command that plays it
+    options: tuple[str, ...]  # words of that command before the name of the program
+    arguments: tuple[str, ...] = ()  # words behind it: arguments of a script
 
     def words(self, program: str) -> list[str]:
         """Return the words of the command that plays a program in this way."""

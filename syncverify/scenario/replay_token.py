@@ -38,30 +38,22 @@ _ANY_VERSION = re.compile(r"sv(\d{1,9})-")
 
 @dataclass(frozen=True, slots=True)
 class Reproducer:
-    """One violation in a form that can be replayed: a scenario, a schedule and a name.
-
-    Attributes:
-        scenario: Smallest scenario that shows the violation.
-        schedule: Choices that lead to the violation, where timing decides.
-    """
+    """One violation in a form that can be replayed: a scenario, a schedule and a name."""
 
     property: str
     cause: str
-    scenario: Scenario
-    schedule: Schedule = DEFAULT_SCHEDULE
+    scenario: Scenario  # the smallest one that shows the violation
+    schedule: Schedule = DEFAULT_SCHEDULE  # that leads to it, where timing decides
+
+    def packed(self) -> list[Any]:
+        """Return what a token holds."""
+        schedule = self.schedule.to_json()
+        return [self.property, self.cause, _pack(self.scenario), schedule]
 
 
-def encode(reproducer: Reproducer | ProgramPlay) -> str:
+def encode(play: Reproducer | ProgramPlay) -> str:
     """Write a token."""
-    if isinstance(reproducer, ProgramPlay):
-        return _token(reproducer.packed())
-    packed = [
-        reproducer.property,
-        reproducer.cause,
-        _pack(reproducer.scenario),
-        reproducer.schedule.to_json(),
-    ]
-    return _token(packed)
+    return _token(play.packed())
 
 
 def renamed(token: str, name: str, cause: str) -> str:
@@ -85,19 +77,6 @@ def decode(token: str) -> Reproducer:
         ScenarioFormatError: The text is no token of a scenario, or a token of another version.
     """
     return _read(token, _unpack_reproducer)
-
-
-def decode_program(token: str) -> ProgramPlay | None:
-    """Return how a token plays a program; None for the token of a scenario.
-
-    The scenario is not unpacked: it may train a layer that this process does not know yet.
-
-    Raises:
-        ScenarioFormatError: The text is no token, or a token of another version.
-    """
-    return _read(
-        token, lambda packed: unpacked(packed) if is_of_program(packed) else None
-    )
 
 
 def _read(token: str, unpack: Callable[[list[Any]], _Play]) -> _Play:
@@ -157,12 +136,17 @@ def load(token_or_file: str) -> Reproducer:
 
 
 def load_program(token_or_file: str) -> ProgramPlay | None:
-    """Return how a token plays a program, as `load` finds it; None for the token of a scenario.
+    """Return how a token plays a program; None for the token of a scenario.
+
+    The scenario is not unpacked: it may train a layer that this process does not know yet.
 
     Raises:
         ScenarioFormatError: As for `load`.
     """
-    return decode_program(_token_in(token_or_file))
+    return _read(
+        _token_in(token_or_file),
+        lambda packed: unpacked(packed) if is_of_program(packed) else None,
+    )
 
 
 def _token_in(token_or_file: str) -> str:

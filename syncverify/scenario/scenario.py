@@ -8,8 +8,7 @@ version, and never misreads it.
 from __future__ import annotations
 
 import hashlib
-import json
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, Self
 
 from syncverify.errors import ScenarioFormatError
@@ -73,9 +72,9 @@ class Scenario(Pasteable):
         require(len(self.accumulations) >= 1, "a scenario has at least one step")
         require(all(n >= 1 for n in self.accumulations), "accumulations are >= 1")
         require(self.bucket_cap_bytes >= 1, "bucket_cap_bytes is >= 1")
+        validation.check_words(self, self.parameters)
         validation.check_parameters(self.parameters, self.mesh)
         validation.check_step_events(self.events, self.num_steps)
-        validation.check_words(self, self.parameters)
         require(
             any(parameter.requires_grad for parameter in self.parameters),
             "at least one parameter is trainable",
@@ -116,11 +115,7 @@ class Scenario(Pasteable):
         Most scenarios leave the fields of `rare_fields` at their defaults, and their JSON
         leaves them out.
         """
-        listed: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        _leave_out_defaults(listed, Scenario)
-        _leave_out_defaults(listed["mesh"], MeshSpec)
-        for entry in listed["parameters"]:
-            _leave_out_defaults(entry, ParameterSpec)
+        listed: dict[str, Any] = _listed(self)
         return listed
 
     @classmethod
@@ -140,8 +135,12 @@ class Scenario(Pasteable):
         try:
             words = {name: data[name] for name in SCENARIO_WORDS if name in data}
             words["events"] = tuple(words.get("events", ()))
+            mesh = data["mesh"]
+            of_mesh = {name: mesh[name] for name in MESH_WORDS if name in mesh}
             return cls(
-                mesh=_mesh(data["mesh"]),
+                mesh=MeshSpec(
+                    tuple(mesh["shape"]), tuple(mesh["axis_names"]), **of_mesh
+                ),
                 parameters=tuple(_parameter(entry) for entry in data["parameters"]),
                 accumulations=tuple(data["accumulations"]),
                 bucket_cap_bytes=data["bucket_cap_bytes"],
@@ -166,15 +165,17 @@ SCENARIO_WORDS = (*rare_fields(Scenario),)
 PARAMETER_WORDS = (*rare_fields(ParameterSpec),)
 
 
-def _leave_out_defaults(entry: dict[str, Any], kind: type) -> None:
-    for name, default in rare_fields(kind).items():
-        if entry[name] == ([] if default == () else default):
-            del entry[name]
-
-
-def _mesh(entry: dict[str, Any]) -> MeshSpec:
-    words = {name: entry[name] for name in MESH_WORDS if name in entry}
-    return MeshSpec(tuple(entry["shape"]), tuple(entry["axis_names"]), **words)
+def _listed(value: Any) -> Any:
+    """Return plain dicts and lists, without rare fields at their defaults."""
+    if isinstance(value, tuple):
+        return [*map(_listed, value)]
+    if not is_dataclass(value):
+        return value
+    known = {each.name: getattr(value, each.name) for each in fields(value)}
+    rare = rare_fields(type(value)).items()
+    return {
+        name: _listed(each) for name, each in known.items() if (name, each) not in rare
+    }
 
 
 def _parameter(entry: dict[str, Any]) -> ParameterSpec:

@@ -19,19 +19,12 @@ from syncverify.errors import ScenarioFormatError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One decision of a run.
+    """One decision of a run."""
 
-    Attributes:
-        kind: `rank` for the rank that moves next, or the question that a host asked.
-        num_options: Number of options.
-        chosen: Number of the option taken, from 0.
-        meaning: The option taken, in words.
-    """
-
-    kind: str
+    kind: str  # `rank` for the rank that moves next, or the question that a host asked
     num_options: int
-    chosen: int
-    meaning: str
+    chosen: int  # number of the option taken, from 0
+    meaning: str  # the option taken, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +125,12 @@ class ScheduleChoice:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleCoverage:
-    """The part of one scenario's schedules that was played.
+    """The part of one scenario's schedules that was played."""
 
-    Attributes:
-        extent: `SAME`, `FIRST`, `DRAWN`, `COMPLETE` or `RANDOM`.
-        num_classes: Number of classes of interleavings; 0 unless the extent is `COMPLETE`.
-        num_interleavings: Number of interleavings in these classes; None if not counted.
-        probability: For `RANDOM`, the least probability of meeting a defect of
-            `DEFAULT_DEPTH` ordered moves.
-    """
-
-    extent: str
-    num_classes: int = 0
-    num_interleavings: int | None = None
+    extent: str  # `SAME`, `FIRST`, `DRAWN`, `COMPLETE` or `RANDOM`
+    num_classes: int = 0  # of interleavings; 0 unless the extent is `COMPLETE`
+    num_interleavings: int | None = None  # in these classes; None if not counted
+    # For `RANDOM`, the least probability of meeting a defect of `DEFAULT_DEPTH` ordered moves.
     probability: float = 0.0
 
 

@@ -31,13 +31,7 @@ from syncverify.scenario.contract_meshes import (
     has_placements,
     mesh_shapes,
 )
-from syncverify.scenario.feature_row import Feature, Row, base_word
-from syncverify.scenario.feature_table import (
-    NEVER_TOGETHER,
-    PLAIN,
-    TABLE,
-    WORDS,
-)
+from syncverify.scenario.feature_table import TABLE, WORDS
 from syncverify.scenario.features import features_of, features_outside
 from syncverify.scenario.layout import most_group_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -47,6 +41,7 @@ from syncverify.scenario.specs import (
     ParameterSpec,
     shard,
 )
+from syncverify.scenario.words import allowed_words, with_word, words_at
 
 # Topics whose words any plain scenario can take.
 WORD_TOPICS: Final = tuple(name for name, topic in TABLE.items() if topic.fits_any)
@@ -57,24 +52,17 @@ _SMALLEST: Final = (_SIZES[0],)
 
 @dataclass(frozen=True, slots=True)
 class SmallScope:
-    """The bounds of a small scope, within the contract of a subject.
+    """The bounds of a small scope, within the contract of a subject: most of each, but for ranks."""
 
-    Attributes:
-        ranks: Number of ranks, in a mesh of one axis, or of two of several ranks each.
-        parameters: Most parameters. Each is replicated, of 2 or 3 elements; or sharded over
-            some axes; or ordinary; or replicated and frozen. All have the contract's first dtype.
-        buckets: Most buckets into which a cap cuts the reduced parameters.
-        micro_batches: Most micro-batches of a step.
-        steps: Most steps.
-        words: Topics of which a scenario has one word beyond plain steps at most: an event of
-            a step that another one follows, a word of one parameter or of the scenario.
-    """
-
-    ranks: int = 2
+    ranks: int = 2  # in a mesh of one axis, or of two of several ranks each
+    # Each is replicated, of 2 or 3 elements; or sharded over some axes; or ordinary; or replicated
+    # and frozen. All have the contract's first dtype.
     parameters: int = 3
-    buckets: int = 2
-    micro_batches: int = 2
+    buckets: int = 2  # into which a cap cuts the reduced parameters
+    micro_batches: int = 2  # of a step
     steps: int = 2
+    # Topics of which a scenario has one word beyond plain steps at most: an event of a step that
+    # another one follows, a word of one parameter or of the scenario.
     words: tuple[str, ...] = ("event",)
 
     @override
@@ -141,12 +129,14 @@ class SmallScope:
     def _with_words(
         self, plain: Scenario, capabilities: Capabilities
     ) -> Iterator[Scenario]:
-        features = {*features_of(plain)}
+        """Yield scenarios with a word: of each step but the last, of each parameter, or of all."""
+        beside = frozenset(map(str, features_of(plain)))
         for topic in self.words:
-            for word, row in WORDS[topic].items():
-                feature = Feature(topic, base_word(word))
-                if _fits(row, feature, features, capabilities):
-                    yield from _with_word(plain, topic, word)
+            allowed = allowed_words(topic, capabilities=capabilities, beside=beside)
+            places = range(len(words_at(plain, topic)) - (topic == "event"))
+            for word in sorted(allowed, key=[*WORDS[topic]].index):
+                for place in places:
+                    yield with_word(plain, topic, word, [place])
 
 
 def cap_classes(
@@ -213,38 +203,6 @@ def _is_least(listed: Iterable[ParameterSpec]) -> bool:
         if {*(each.placements or ())} == {REPLICATE}
     }
     return replicated != {_SIZES[1:]}
-
-
-def _fits(
-    row: Row,
-    feature: Feature,
-    features: Iterable[Feature],
-    capabilities: Capabilities,
-) -> bool:
-    """Tell whether a contract has a word, and a scenario of some features can take it."""
-    return (
-        row.value != TABLE[feature.topic].plain_word
-        and not row.rare
-        and capabilities.covers(*feature)
-        and not any(frozenset((feature, each)) in NEVER_TOGETHER for each in features)
-    )
-
-
-def _with_word(plain: Scenario, topic: str, word: str) -> Iterator[Scenario]:
-    """Yield scenarios with a word: of each step but the last, of each parameter, or of all."""
-    changed: dict[str, Any] = {topic: word}
-    if topic == "event":
-        for step in range(plain.num_steps - 1):
-            events = [PLAIN] * plain.num_steps
-            events[step] = word
-            yield replace(plain, events=tuple(events))
-    elif TABLE[topic].part == "scenario":
-        yield replace(plain, **changed)
-    else:
-        for n, spec in enumerate(plain.parameters):
-            parameters = [*plain.parameters]
-            parameters[n] = replace(spec, **changed)
-            yield replace(plain, parameters=tuple(parameters))
 
 
 def _bound(name: str, value: str) -> int:

@@ -68,6 +68,11 @@ class Space:
             topic: found for topic, found in left.items() if found or topic in plain
         }
 
+    def features(self) -> list[Feature]:
+        """List the features that a scenario may have."""
+        by_topic = self.values().items()
+        return [Feature(topic, value) for topic, values in by_topic for value in values]
+
     def _declared(self) -> dict[str, list[str]]:
         """List all values of each topic, in any contract on so many ranks."""
         values: dict[str, list[str]] = {topic: [] for topic in TABLE}
@@ -137,13 +142,9 @@ class Space:
 
     def pairs(self) -> Iterator[tuple[Feature, Feature]]:
         """Yield the pairs of features, of two topics, that a search seeks in one scenario."""
-        features = [
-            Feature(t, name)
-            for t, names in self.values().items()
-            for name in names
-            if not FEATURES.get(Feature(t, name), _OF_NO_ROW).is_alone
-        ]
-        for one, other in itertools.combinations(features, 2):
+        features = self.features()
+        sought = [f for f in features if not FEATURES.get(f, _OF_NO_ROW).is_alone]
+        for one, other in itertools.combinations(sought, 2):
             if one.topic != other.topic and self.why_not(one, other) is None:
                 yield one, other
 

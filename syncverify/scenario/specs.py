@@ -48,6 +48,14 @@ def sharded_dim(placement: str) -> int | None:
     return int(placement.lstrip("_S")) if "S" in placement else None
 
 
+def is_legal(placements: Placements) -> bool:
+    """Tell whether some axis has the tensor, and a later one cuts the dim of each strided shard."""
+    return set(placements) != {ABSENT} and all(
+        not is_strided(code) or code.removeprefix("_") in placements[axis:]
+        for axis, code in enumerate(placements)
+    )
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class MeshSpec(Pasteable):
     """A device mesh over all ranks.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.scenario import bounds
@@ -155,16 +155,18 @@ def check_words(scenario: object, parameters: tuple[ParameterSpec, ...]) -> None
     """
     for topic in WORDS:
         known = (*WORDS[topic], *(OWN_LAYERS if topic == "module" else ()))
-        parts = (scenario,) if TABLE[topic].part == "scenario" else parameters
+        is_of_scenario = TABLE[topic].part == "scenario"
+        parts: tuple[Any, ...] = (scenario,) if is_of_scenario else parameters
         for part in parts:
             for word in TABLE[topic].words_in(part):
                 if word not in known:
-                    _refuse_word(topic, word, known)
+                    owner = "" if is_of_scenario else f" of {part.name!r}"
+                    _refuse_word(f"{topic}{owner}", word, known)
 
 
-def _refuse_word(topic: str, word: str, known: tuple[str, ...]) -> NoReturn:
-    message = f"malformed scenario: {topic} is one of {known}, not {word!r}"
-    if topic == "module":
+def _refuse_word(field: str, word: str, known: tuple[str, ...]) -> NoReturn:
+    message = f"malformed scenario: {field} is one of {known}, not {word!r}"
+    if field == "module":
         raise UnknownLayerError(
             f"{message}; a layer of your own needs the contract whose `layers` has it"
         )
@@ -181,8 +183,7 @@ def _check_fields(parameter: ParameterSpec) -> None:
     require(min(dims, default=0) >= 0, "sizes are >= 0")
     require(parameter.group >= 0, "group indices are >= 0")
     require(parameter.num_listed >= 1, "parameters are listed at least once")
-    row = WORDS["memory_format"].get(parameter.memory_format)
-    fewest = 0 if row is None else row.fewest_dims
+    fewest = WORDS["memory_format"][parameter.memory_format].fewest_dims
     require(
         len(dims) >= fewest,
         f"{name!r} has {fewest} dims or more, to be {parameter.memory_format}",
@@ -192,10 +193,6 @@ def _check_fields(parameter: ParameterSpec) -> None:
 def _check_own_mesh(parameter: ParameterSpec, mesh: MeshSpec) -> None:
     """Refuse a mesh that a parameter does not need, or that the scenario's mesh does not make."""
     name, word = parameter.name, parameter.on_mesh
-    require(
-        word in WORDS["on_mesh"],
-        f"on_mesh of {name!r} is one of {(*WORDS['on_mesh'],)}",
-    )
     require(
         word == OWN_MESH or parameter.placements is not None,
         f"{name!r} has placements, to lie on a mesh that is {word}",

@@ -13,20 +13,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from hypothesis import Phase
 
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import EventRow, Feature
-from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN, TABLE
-from syncverify.scenario.features import features_of, parameter_features
+from syncverify.scenario.feature_table import EVENTS, FEATURES, TABLE
+from syncverify.scenario.features import features_of, parameter_features, size_of
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.size import size_of
+from syncverify.scenario.words import with_word, words_at
 from syncverify.search.drawing import Drawing, EndedError, named_seed
 
 _MAX_DRAWN = 200
@@ -151,30 +151,3 @@ def _with_word_by_chance(
     if topic == "event" or TABLE[topic].part != "scenario":
         places = chance.sample(range(count), chance.randint(1, count))
     return with_word(scenario, topic, word, places)
-
-
-def words_at(scenario: Scenario, topic: str) -> Sequence[str]:
-    """Return the words of a topic: of each step, of each parameter, or of the scenario."""
-    if topic == "event":
-        return scenario.events or (PLAIN,) * scenario.num_steps
-    if TABLE[topic].part == "scenario":
-        return [getattr(scenario, topic)]
-    return [getattr(spec, topic) for spec in scenario.parameters]
-
-
-def with_word(
-    scenario: Scenario, topic: str, word: str, places: Collection[int]
-) -> Scenario:
-    """Return the scenario with a word at some places of `words_at`."""
-    changed: dict[str, Any] = {topic: word}
-    if topic == "event":
-        words = enumerate(words_at(scenario, topic))
-        events = tuple(word if n in places else known for n, known in words)
-        return replace(scenario, events=events)
-    if TABLE[topic].part == "scenario":
-        return replace(scenario, **changed)
-    parameters = (
-        replace(spec, **changed) if n in places else spec
-        for n, spec in enumerate(scenario.parameters)
-    )
-    return replace(scenario, parameters=tuple(parameters))

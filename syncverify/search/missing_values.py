@@ -25,12 +25,12 @@ from syncverify.errors import ScenarioFormatError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.feature_table import FEATURES, NEVER_WITH, PLAIN, TABLE
-from syncverify.scenario.features import features_of, features_outside
+from syncverify.scenario.feature_table import FEATURES, PLAIN, TABLE
+from syncverify.scenario.features import features_of
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.words import may_be_drawn, with_word, words_at
 from syncverify.search.drawing import Drawing, EndedError, named_seed
-from syncverify.search.feature_scenarios import with_word, words_at
 from syncverify.search.judge import Draw
 
 _ONE_RESERVED_IN: Final = 20
@@ -160,7 +160,8 @@ def _with_added_words(
             continue
         for candidate in _candidates(scenario, *value):
             found = coverage.judged(candidate)
-            if found >= {*judged, value} and _is_legal(candidate, coverage):
+            is_legal = may_be_drawn(candidate, coverage.space.capabilities)
+            if found >= {*judged, value} and is_legal:
                 scenario, judged = candidate, found
                 break
     return scenario
@@ -174,11 +175,3 @@ def _candidates(scenario: Scenario, topic: str, word: str) -> Iterator[Scenario]
         if known == TABLE[topic].plain_word and trains:
             with contextlib.suppress(ScenarioFormatError):
                 yield with_word(scenario, topic, word, [place])
-
-
-def _is_legal(scenario: Scenario, coverage: Coverage) -> bool:
-    """Tell whether the contract covers a scenario that has no pair of `NEVER_TOGETHER`."""
-    found = {*features_of(scenario)}
-    return not features_outside(scenario, coverage.space.capabilities) and all(
-        found.isdisjoint(NEVER_WITH.get(feature, ())) for feature in found
-    )

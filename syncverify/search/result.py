@@ -14,9 +14,9 @@ from syncverify.judge.consequences import other_forms
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.properties import overlap
 from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.features import size_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import ScheduleCoverage
-from syncverify.scenario.size import size_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity, RunListener
 from syncverify.search.line_probe import PlayedLines, merged_lines

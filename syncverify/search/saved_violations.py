@@ -25,10 +25,9 @@ from syncverify.errors import (
 from syncverify.plain_text import counted
 from syncverify.progress import Progress, SilentProgress
 from syncverify.scenario.coverage import Coverage
-from syncverify.scenario.features import features_outside
+from syncverify.scenario.features import features_outside, size_of
 from syncverify.scenario.replay_token import Reproducer, decode, encode, other_version
 from syncverify.scenario.schedule import ScheduleChoice
-from syncverify.scenario.size import size_of
 from syncverify.scenario.space import Space
 from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.drawing import Drawing

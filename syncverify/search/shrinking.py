@@ -16,9 +16,9 @@ from hypothesis import Phase
 from syncverify.judge.properties.determinism import subject_is_deterministic
 from syncverify.progress import Progress
 from syncverify.scenario.contract import Capabilities
+from syncverify.scenario.features import size_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.scenario.size import size_of
 from syncverify.search.budget import OUT_OF_TIME, OutOfBudgetError, is_hang
 from syncverify.search.drawing import Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation

@@ -72,7 +72,7 @@ def terse(annotations: Iterable[Annotation]) -> Iterator[str]:
 
 
 # One for each of'''
-# A feature is a row. A use of a parameter is also a function, and its name in a list.
+# A feature is a row. A use of a parameter is also a function of its name.
 USE_ROW = """\
         Row("negated_twice", "negated before the product, and after it"),
     ), "parameter", Row(PLAIN, "one product in the loss")"""
@@ -111,7 +111,6 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         table.write_text(table.read_text().replace(last, row))
     uses = package / "playing/program/graphs/uses.py"
     insert(uses, "_MANY = 5\n", USE)
-    insert(uses, "    compiled_region,\n", "    negated_twice,\n")
     return folder
 
 

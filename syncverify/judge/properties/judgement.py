@@ -18,7 +18,7 @@ from syncverify.judge.reference import Reference
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation
 from syncverify.scenario import step_plan
-from syncverify.scenario.features import may_raise, overflows, refuses_plain_steps
+from syncverify.scenario.features import overflows, refusable_features
 from syncverify.scenario.layout import local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.operations import REDUCING_OPERATIONS
@@ -72,9 +72,7 @@ class Judgement(Traced):
         if fault is None or fault.kind != "raised":
             return None
         capabilities = self.reference.capabilities
-        may_refuse = may_raise(
-            self.scenario, capabilities, fault.step
-        ) or refuses_plain_steps(self.scenario, capabilities)
+        may_refuse = any(refusable_features(self.scenario, capabilities, fault.step))
         # Many synchronizers look for gradients that are not finite, and say so. Others say
         # that a collective took minutes.
         looks = overflows(self.scenario) or self.run.was_very_long

@@ -18,9 +18,9 @@ from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.replay_token import (
     Reproducer,
     decode,
-    decode_program,
     encode,
     load,
+    load_program,
 )
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
@@ -299,7 +299,7 @@ TRAINED = ProgramPlay(
 
 @pytest.mark.parametrize("play", [RECORDED, TRAINED])
 def test_a_program_survives_its_token(play: ProgramPlay) -> None:
-    assert decode_program(encode(play)) == play
+    assert load_program(encode(play)) == play
     with pytest.raises(ScenarioFormatError, match="this one plays a program"):
         decode(encode(play))
 
@@ -318,4 +318,4 @@ def test_a_token_of_a_program_names_no_file_and_no_other_command(
     face: Any, options: Any, words: str
 ) -> None:
     with pytest.raises(ScenarioFormatError, match=words):
-        decode_program(token_of(["a", "b", {face: [options, []]}]))
+        load_program(token_of(["a", "b", {face: [options, []]}]))

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 
 from syncverify.playing.program.modules.named import module_parameters
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT
-from syncverify.scenario.features import features_outside, optional_features
+from syncverify.scenario.features import features_outside, optional_features, size_of
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.size import size_of
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.smaller_scenarios import parts_of, simpler_scenarios
 from syncverify.strategies import scenarios

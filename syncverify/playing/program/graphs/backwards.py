@@ -28,7 +28,7 @@ from syncverify.playing.program.graphs.losses import (
     Losses,
     with_input_gradient,
 )
-from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.feature_table import PLAIN, WORDS
 from syncverify.scenario.scenario import Scenario
 
 
@@ -211,30 +211,15 @@ def _wrapped(run: Callable[[], None], total: torch.Tensor) -> torch.Tensor:
 # Accumulates into every `.grad` exactly the gradient of the sum of all terms.
 RunBackward = Callable[[Losses], None]
 
-_FUNCTIONS: Final[tuple[RunBackward, ...]] = (
-    inputs,
-    inputs_in_turn,
-    several_roots,
-    grad_tensors,
-    grad_beside,
-    twice_over_one_graph,
-    create_graph,
-    hooks.hooks_of_others,
-    hooks.hook_writes_grad,
-    reentrant,
-    deep_reentrant,
-    on_threads,
-    anomaly,
-    hooks.loss_scaling,
-    *map(failing_first, RAISES.values()),
-    split,
-    compiled_autograd,
-    own_accumulation.split_by_hand,
-    hooks.hook_reads_grad,
-)
+# A function has the name of its word.
+_BY_NAME: Final[Mapping[str, RunBackward]] = {
+    **vars(hooks),
+    **vars(own_accumulation),
+    **{each.__name__: each for each in map(failing_first, RAISES.values())},
+    **globals(),
+}
 BACKWARDS: Final[Mapping[str, RunBackward]] = {
-    PLAIN: plain,
-    **{function.__name__: function for function in _FUNCTIONS},
+    word: _BY_NAME[word] for word in WORDS["backward"]
 }
 
 

@@ -21,7 +21,7 @@ from syncverify.playing.program.graphs import (
     own_accumulation,
 )
 from syncverify.playing.program.graphs.losses import dot, halves, parts, total
-from syncverify.scenario.feature_table import PLAIN
+from syncverify.scenario.feature_table import PLAIN, WORDS
 
 _MANY = 5
 
@@ -295,52 +295,14 @@ def _compiled() -> Any:
 
 Use = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
-_FUNCTIONS: Final[tuple[Use, ...]] = (
-    twice,
-    added_to_another,
-    many_times,
-    expanded,
-    gathered,
-    in_slices,
-    unbound,
-    restrided,
-    in_place_on_copy,
-    in_place_on_views,
-    in_place_result_saved,
-    written_after_use,
-    detached_branch,
-    no_grad_branch,
-    inference_branch,
-    pruned_branch,
-    masked,
-    custom_function.saves_for_backward,
-    custom_function.marks_dirty,
-    custom_function.non_differentiable,
-    custom_function.unmaterialized,
-    custom_function.needs_input_grad,
-    custom_function.differentiable_once,
-    custom_function.none_gradient,
-    cpp.cpp_function,
-    cpp.cpp_kernel,
-    hooks.tensor_hooks,
-    hooks.node_hooks,
-    hooks.retained_gradient,
-    checkpointed,
-    checkpointed_reentrant,
-    checkpointed_and_not,
-    checkpointed_nested,
-    offloaded,
-    compressed,
-    double_backward,
-    jacobian_rows,
-    hessian,
-    autocast,
-    compiled_region,
-    own_accumulation.fused_accumulation,
-    own_accumulation.fused_main_grad,
-)
-USES: Final[Mapping[str, Use]] = {
+# A function has the name of its word.
+_BY_NAME: Final[Mapping[str, Use]] = {
+    **vars(custom_function),
+    **vars(cpp),
+    **vars(hooks),
+    **vars(own_accumulation),
+    **globals(),
     PLAIN: dot,
-    **{function.__name__: function for function in _FUNCTIONS},
     custom_function.INTO_ONE_STORAGE: custom_function.into_one_storage,
 }
+USES: Final[Mapping[str, Use]] = {word: _BY_NAME[word] for word in WORDS["use"]}
