@@ -7,9 +7,11 @@ import torch
 from torch import nn
 from typing_extensions import override
 
-from syncverify.subjects.bugbank.bases.flags import FlagsMicroBatches
 from syncverify.subjects.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    FlagsMicroBatches,
+    ViewBuckets,
+)
 from syncverify.subjects.bugbank.entry import reported
 
 
@@ -71,8 +73,7 @@ class HoldsFirstGradient(PlainGrads):
     def bind(self) -> None:
         self.held: dict[nn.Parameter, torch.Tensor] = {}
         for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.hold)
-            self.handles.append(hook)
+            self.register(parameter, self.hold)
 
     def hold(self, parameter: nn.Parameter) -> None:
         """Keep the first gradient tensor of a step."""

@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from syncverify.subjects.adapters.recorded_globals import RecordedGlobals
-from syncverify.subjects.adapters.recorded_parameter import RecordedParameter
+from syncverify.subjects.adapters.recorded_state import (
+    RecordedGlobals,
+    RecordedParameter,
+)
 
 Attach = Callable[[nn.Parameter, Callable[..., None]], object]
 
