@@ -52,7 +52,8 @@ def chosen_contract(choice: ContractChoice, own: Capabilities) -> Capabilities:
 def contract_names() -> list[str]:
     """List the names of contracts: `plain`, `everything`, and those of built-in subjects."""
     files = (entry.name for entry in CONTRACT_FOLDER.iterdir())
-    return [*_OF_FEATURES, *sorted(Path(name).stem for name in files)]
+    names = (Path(name).stem for name in files if not name.startswith("_"))
+    return [*_OF_FEATURES, *sorted(names)]
 
 
 def built_in_contract(name: str, own: Capabilities) -> Capabilities:
@@ -65,14 +66,15 @@ def built_in_contract(name: str, own: Capabilities) -> Capabilities:
 def _entries(name: str) -> dict[str, Any]:
     """Read a file of the folder.
 
-    `like` names the file whose entries it takes over, and `without` the features that it does not.
+    `like` names another one, whose entries count too, but for the features in `without`.
     """
     entries = tomllib.loads((CONTRACT_FOLDER / f"{name}.toml").read_text())
     if "like" not in entries:
         return entries
     base, without = _entries(entries.pop("like")), entries.pop("without", ())
     for field in base.keys() & FEATURE_FIELDS:
-        base[field] = [each for each in base[field] if each not in without]
+        kept = (each for each in base[field] if each not in without)
+        entries[field] = [*kept, *entries.get(field, ())]
     return base | entries
 
 
