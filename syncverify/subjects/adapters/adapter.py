@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -172,8 +172,12 @@ class Adapter(ParameterHolder):
 
     def evaluate(self, compute_loss: Callable[[], Any]) -> None:
         """Run a forward in eval mode; no backward follows."""
-        with _evaluating(self.wrapped):
-            self.forward(compute_loss)
+        has_modes = isinstance(self.wrapped, nn.Module)  # other wrappers have none
+        if has_modes:
+            self.wrapped.eval()
+        self.forward(compute_loss)
+        if has_modes:
+            self.wrapped.train()
 
     def wait(self) -> None:
         """Finish the reduction of the step."""
@@ -198,14 +202,3 @@ class Adapter(ParameterHolder):
 
     def _restores(self) -> bool:
         return type(self).unwrap is Adapter.unwrap
-
-
-@contextmanager
-def _evaluating(wrapped: Any) -> Iterator[None]:
-    """Switch a module to eval mode; wrappers of other things have no modes."""
-    if not isinstance(wrapped, nn.Module):
-        yield
-        return
-    wrapped.eval()
-    yield
-    wrapped.train()

@@ -1,7 +1,7 @@
 """Backwards that the hooks of a synchronizer misread."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from torch import nn
@@ -35,15 +35,12 @@ class CountsArrivals(CountsHookCalls):
         super().bind()
         self.arrivals = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters:
-            self.handles.append(parameter.register_hook(self.arrival(parameter)))
+            hook = partial(self.count_arrival, parameter)
+            self.handles.append(parameter.register_hook(hook))
 
-    def arrival(self, parameter: nn.Parameter) -> Any:
-        """Make a hook that counts."""
-
-        def hook(_: torch.Tensor) -> None:
-            self.arrivals[parameter] += 1
-
-        return hook
+    def count_arrival(self, parameter: nn.Parameter, _gradient: torch.Tensor) -> None:
+        """Count a gradient that comes to a parameter."""
+        self.arrivals[parameter] += 1
 
     @override
     def note(self, parameter: nn.Parameter) -> None:

@@ -222,13 +222,9 @@ class ReducesEachParameter(ReducesInWait):
 
     @override
     def launch(self, bucket: Bucket) -> None:
-        for parameter in self.used(bucket):
+        for parameter in bucket.parameters:
             for group in bucket.groups:
                 dist.all_reduce(local_grad(parameter), group=group)
-
-    def used(self, bucket: Bucket) -> list[nn.Parameter]:
-        """List the parameters to reduce."""
-        return bucket.parameters
 
 
 @reported(
