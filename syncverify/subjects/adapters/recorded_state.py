@@ -106,12 +106,11 @@ class RecordedGlobals:
     def __init__(self, owner: Any) -> None:
         self._owner = owner
         self._values = _state_of(owner)
-        containers = (
-            each
+        self._items = [
+            (each, each.copy())
             for each in self._values.values()
             if isinstance(each, list | dict | set)
-        )
-        self._items = [(each, each.copy()) for each in containers]
+        ]
 
     def restore(self) -> None:
         """Restore the attributes."""
