@@ -243,6 +243,11 @@ class CollectiveLaunch:
         return self.operation in REDUCING_OPERATIONS and len(self.ranks) > 1
 
     @property
+    def signature(self) -> tuple[str, str, str, int]:
+        """Return operation, reduction, dtype and size."""
+        return self.operation, self.reduce_op, self.dtype, self.numel
+
+    @property
     def matched_arguments(self) -> MatchedArguments:
         """Return the arguments that must be equal on all ranks of the communicator."""
         is_message = self.operation in POINT_TO_POINT

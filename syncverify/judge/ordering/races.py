@@ -95,8 +95,7 @@ def _work(use: MemoryUse) -> tuple[object, ...]:
     if isinstance(use, Access):
         return (use.moment, use.stream, use.operator, use.source)
     place = (use.moment, use.source, use.communication_stream)
-    sent = (use.operation, use.reduce_op, use.dtype, use.numel)
-    return (*place, use.ranks, sent, use.root)
+    return (*place, use.ranks, use.signature, use.root)
 
 
 @dataclass(frozen=True, slots=True)

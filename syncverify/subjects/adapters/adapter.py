@@ -24,10 +24,7 @@ from typing_extensions import override
 from syncverify.errors import SubjectError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
-from syncverify.subjects.adapters.recorded_state import (
-    RecordedGlobals,
-    RecordedParameter,
-)
+from syncverify.subjects.adapters.recorded import RecordedGlobals, RecordedParameter
 
 # Plain training steps of local tensors, averaged over all ranks.
 LOCAL_MEAN = Capabilities(

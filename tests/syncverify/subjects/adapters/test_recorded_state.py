@@ -7,10 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from syncverify.subjects.adapters.recorded_state import (
-    RecordedGlobals,
-    RecordedParameter,
-)
+from syncverify.subjects.adapters.recorded import RecordedGlobals, RecordedParameter
 
 Attach = Callable[[nn.Parameter, Callable[..., None]], object]
 
