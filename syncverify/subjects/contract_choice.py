@@ -6,10 +6,10 @@ import tomllib
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from syncverify.errors import UsageError
-from syncverify.scenario.contract import Capabilities, ContractChoice
+from syncverify.scenario.contract import FEATURE_FIELDS, Capabilities, ContractChoice
 from syncverify.scenario.contract_file import contract_of, read_contract
 from syncverify.scenario.feature_table import ALL_OPTIONAL_TOPICS
 from syncverify.subjects.project_file import project_file
@@ -52,15 +52,30 @@ def chosen_contract(choice: ContractChoice, own: Capabilities) -> Capabilities:
 def contract_names() -> list[str]:
     """List the names of contracts: `plain`, `everything`, and those of built-in subjects."""
     files = (entry.name for entry in CONTRACT_FOLDER.iterdir())
-    return [*_OF_FEATURES, *sorted(Path(name).stem for name in files)]
+    names = (Path(name).stem for name in files if not name.startswith("_"))
+    return [*_OF_FEATURES, *sorted(names)]
 
 
 def built_in_contract(name: str, own: Capabilities) -> Capabilities:
     """Return the contract of a built-in subject, from its file; `own` if there is none."""
-    file = CONTRACT_FOLDER / f"{name}.toml"
-    if not file.is_file():
+    if not (CONTRACT_FOLDER / f"{name}.toml").is_file():
         return own
-    return contract_of(tomllib.loads(file.read_text()), own, place=name)
+    return contract_of(_entries(name), own, place=name)
+
+
+def _entries(name: str) -> dict[str, Any]:
+    """Read a file of the folder.
+
+    `like` names another one, whose entries count too, but for the features in `without`.
+    """
+    entries = tomllib.loads((CONTRACT_FOLDER / f"{name}.toml").read_text())
+    if "like" not in entries:
+        return entries
+    base, without = _entries(entries.pop("like")), entries.pop("without", ())
+    for field in base.keys() & FEATURE_FIELDS:
+        kept = (each for each in base[field] if each not in without)
+        entries[field] = [*kept, *entries.get(field, ())]
+    return base | entries
 
 
 def contract_of_project() -> str | Path | None:

@@ -44,8 +44,7 @@ class DistributedDataParallelSubject(ModuleAdapter):
         self._device_module = torch.get_device_module(self.parameters[0].device)
         self._wrapping_stream = self._device_module.current_stream()
         if self._step is not None:
-            trained = [each for each in self.parameters if each.requires_grad]
-            apply_in_backward(trained, self._step)
+            apply_in_backward([*self.trainable()], self._step)
         super().bind()
 
     @override

@@ -273,21 +273,16 @@ class HybridShardedSubject(FullyShardedSubject):
         self._shard(module, _mesh(device, in_halves=True))
 
 
+def _mesh(device: torch.device, *, in_halves: bool) -> DeviceMesh:
+    half = dist.get_world_size() // 2 if in_halves else 0
+    return _mesh_of_shards(device.type, half if half > 1 else 0)
+
+
 def _mesh_of_shards(device_type: str, size: int) -> DeviceMesh:
     """Replicate over groups of a size, and shard in each; over all ranks if it does not divide."""
-    count, rest = divmod(dist.get_world_size(), size)
-    if rest:
-        return init_device_mesh(device_type, (dist.get_world_size(),))
-    return init_device_mesh(
-        device_type, (count, size), mesh_dim_names=("replicate", "shard")
-    )
-
-
-def _mesh(device: torch.device, *, in_halves: bool) -> DeviceMesh:
     world_size = dist.get_world_size()
-    half, rest = divmod(world_size, 2)
-    if in_halves and half > 1 and not rest:
-        return init_device_mesh(
-            device.type, (2, half), mesh_dim_names=("replicate", "shard")
-        )
-    return init_device_mesh(device.type, (world_size,))
+    if not size or world_size % size:
+        return init_device_mesh(device_type, (world_size,))
+    return init_device_mesh(
+        device_type, (world_size // size, size), mesh_dim_names=("replicate", "shard")
+    )

@@ -10,7 +10,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.subject_options import SubjectOption, one_of
 
 SUBJECTS = {"synchronizer": "OwnSynchronizer"}
@@ -61,8 +60,3 @@ class OwnSynchronizer(_PACKAGE.GradientSynchronizer):  # type: ignore[misc]  # i
         super().__init__(
             param_groups, bucket_size_mb, require_accumulations, config=config
         )
-
-    @classmethod
-    def narrowed(cls, contract: Capabilities) -> Capabilities:
-        """Return the contract: no option takes a promise back."""
-        return contract

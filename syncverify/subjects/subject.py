@@ -20,12 +20,12 @@ from syncverify.subjects.contract_choice import (
     chosen_contract,
     contract_of_project,
 )
-from syncverify.subjects.count_setter import setter_of
 from syncverify.subjects.subject_api import (
     COUNT_SETTER,
     RunsMicroBatches,
     Synchronizer,
     check_methods,
+    setter_of,
 )
 from syncverify.subjects.subject_options import (
     check_is_no_path,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeGuard, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from syncverify.errors import SubjectError
 REQUIRED_METHODS = ("bind", "wait", "zero_grad", "unbind")
 # The name of the method that sets the count; required where the constructor takes none.
 COUNT_SETTER = "set_required_accumulations"
+SetterOf = Literal["class", "instance", "none"]
 
 
 class Synchronizer(Protocol):
@@ -129,6 +131,24 @@ def takes_new_counts(synchronizer: object) -> TypeGuard[VariesAccumulations]:
     """Tell whether an instance has the setter, by its class, a property or `__getattr__`."""
     # `isinstance` with a protocol does not see what `__getattr__` returns, from Python 3.12 on.
     return callable(getattr(synchronizer, COUNT_SETTER, None))
+
+
+def setter_of(factory: Any, method: str = COUNT_SETTER) -> SetterOf:
+    """Return the place of `set_required_accumulations()`, or of another method.
+
+    Returns:
+        `class` for a method, `none` for a class without one. `instance` where only an
+        instance shows whether it has one: a function makes it, a property or `__getattr__`
+        returns the method.
+    """
+    made = factory.func if isinstance(factory, functools.partial) else factory
+    if not inspect.isclass(made):
+        return "instance"
+    if callable(getattr(made, method, None)):
+        return "class"
+    is_property = hasattr(type(getattr(made, method, None)), "__get__")
+    hands_on = any("__getattr__" in vars(each) for each in made.__mro__)
+    return "instance" if is_property or hands_on else "none"
 
 
 def check_methods(candidate: object, name: str, *, takes_count: bool = True) -> None:

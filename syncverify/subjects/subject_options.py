@@ -6,7 +6,8 @@ A class takes options if it has these attributes:
 * `takes_options`: what each option accepts, by its name;
 * `options`: the chosen values, by their names; a class with options is a subclass of the
   original with another value of this attribute;
-* `narrowed(contract)`: a class method that returns the contract under these options;
+* `narrowed(contract)`: a class method that returns the contract under these options, if they
+  take a promise back;
 * `options_in_ranks`: names of options that a world with fewer ranks than their value ignores.
 """
 
@@ -98,7 +99,7 @@ def with_options(original: type, base: str, given: tuple[str, ...]) -> type:
 
 def narrowed(factory: Any, contract: Capabilities) -> Capabilities:
     """Return the contract of a subject under its options."""
-    if not getattr(factory, "takes_options", None):
+    if not hasattr(factory, "takes_options") or not hasattr(factory, "narrowed"):
         return contract
     narrow: Callable[[Capabilities], Capabilities] = factory.narrowed
     return narrow(contract)

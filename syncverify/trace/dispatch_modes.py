@@ -33,27 +33,28 @@ def modes_of_program() -> list[TorchDispatchMode]:
     return [] if traces else modes
 
 
-@contextmanager
-def without_dispatch_modes() -> Iterator[None]:
+def without_dispatch_modes() -> AbstractContextManager[None]:
     """Take all modes off the calling thread for a block, whose operators no mode sees."""
-    before = _get_current_dispatch_mode_stack()
-    _change(before, [])
-    try:
-        yield
-    finally:
-        _change([], before)
+    return _with_stack([])
 
 
-@contextmanager
-def modes_in_place(modes: Sequence[TorchDispatchMode]) -> Iterator[None]:
+def modes_in_place(
+    modes: Sequence[TorchDispatchMode],
+) -> AbstractContextManager[None]:
     """Put other modes in the place of a program's, above the harness's, for a block."""
     before = _get_current_dispatch_mode_stack()
     own = [mode for mode in before if isinstance(mode, HarnessMode)]
-    _change(before, [*own, *modes])
+    return _with_stack([*own, *modes])
+
+
+@contextmanager
+def _with_stack(after: Sequence[TorchDispatchMode]) -> Iterator[None]:
+    before = _get_current_dispatch_mode_stack()
+    _change(before, after)
     try:
         yield
     finally:
-        _change([*own, *modes], before)
+        _change(after, before)
 
 
 def _change(

@@ -26,7 +26,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
-from syncverify.trace.slots import ParameterSlot, find_slots
+from syncverify.trace.slots import find_slots
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 from syncverify.trace.stacks import calling_line, is_issued_by_torch
 from syncverify.trace.tensor_hooks import (
@@ -212,7 +212,7 @@ class Recorder:
         counted = (communicator, ranks, operation == "recv")
         sequence = self._sequences.get(counted, 0)
         self._sequences[counted] = sequence + 1
-        slots = self._slots(regions)
+        slots = find_slots(self._gradient_regions(), regions)
         current, written = self.current_stream(), list(written)
         self.note_communicated((*tensors, *written), communication_stream, current)
         launched = CollectiveLaunch(
@@ -276,9 +276,6 @@ class Recorder:
 
     def wait_on_host(self, launched: CollectiveLaunch) -> None:
         """Record that the host knows a collective to be complete; here any wait is the host's."""
-
-    def _slots(self, regions: tuple[MemoryRegion, ...]) -> tuple[ParameterSlot, ...]:
-        return find_slots(self._gradient_regions(), regions)
 
     def _gradient_regions(self) -> dict[str, MemoryRegion]:
         gradients = self._gradients().items()

@@ -43,15 +43,6 @@ class CollectiveKey(NamedTuple):
     sequence: int  # position among the communicator's collectives, from 0
 
 
-class CollectiveSignature(NamedTuple):
-    """A collective in short, by the fields of its launch."""
-
-    operation: str
-    reduce_op: str
-    dtype: str
-    numel: int
-
-
 class MatchedArguments(NamedTuple):
     """The arguments of a collective that must be equal on all ranks."""
 
@@ -252,11 +243,9 @@ class CollectiveLaunch:
         return self.operation in REDUCING_OPERATIONS and len(self.ranks) > 1
 
     @property
-    def signature(self) -> CollectiveSignature:
+    def signature(self) -> tuple[str, str, str, int]:
         """Return operation, reduction, dtype and size."""
-        return CollectiveSignature(
-            self.operation, self.reduce_op, self.dtype, self.numel
-        )
+        return self.operation, self.reduce_op, self.dtype, self.numel
 
     @property
     def matched_arguments(self) -> MatchedArguments:

@@ -15,10 +15,10 @@ from syncverify.search.drawing import Drawing
 from syncverify.search.exploration import Exploration
 from syncverify.search.judge import Identity, Judge
 from syncverify.search.occurrences import join_complements
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait, is_odd
 from syncverify.subjects.bugbank.bases.main_grads import Bucket
 from syncverify.subjects.bugbank.bases.side_streams import SideStreams
 from syncverify.subjects.bugbank.bases.view_buckets import Bucket as ViewBucket
+from syncverify.subjects.bugbank.bases.view_buckets import ReducesInWait, is_odd
 from syncverify.subjects.bugbank.catalogue import entries, entry_of
 from syncverify.subjects.bugbank.cross_rank import ReducesInRankOrder
 from syncverify.subjects.subject import Subject, resolve

@@ -12,10 +12,13 @@ from typing_extensions import override
 
 from studies.redteam.bases import SumsOver, gathered, local_of, reduce_groups_of
 from studies.redteam.program import right
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.bugbank.bases.side_streams import SideStreams
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    Bucket,
+    ReducesInWait,
+    ViewBuckets,
+)
 
 
 @right(since="`cpu()` waits for the device, and the host adds up in order")

@@ -9,9 +9,12 @@ from typing_extensions import override
 
 from studies.redteam.bases import sum_rest
 from studies.redteam.program import right
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
 from syncverify.subjects.bugbank.bases.side_streams import SideStreams
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    Bucket,
+    ReducesInWait,
+    ViewBuckets,
+)
 
 
 @right(since="NCCL completes the works of a communicator in order", needs_nccl=True)

@@ -7,10 +7,13 @@ from typing_extensions import override
 
 from studies.redteam.bases import local_of
 from studies.redteam.program import wrong
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.bugbank.bases.side_streams import SideStreams
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    Bucket,
+    ReducesInWait,
+    ViewBuckets,
+)
 
 
 @wrong(trigger="2 ranks on a GPU", device="cuda")

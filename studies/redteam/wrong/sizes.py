@@ -9,9 +9,12 @@ from typing_extensions import override
 
 from studies.redteam.bases import gathered, local_of, reduce_groups_of, sum_rest
 from studies.redteam.program import wrong
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    Bucket,
+    ReducesInWait,
+    ViewBuckets,
+)
 
 _CHUNK = 512
 

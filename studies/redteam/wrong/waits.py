@@ -10,8 +10,11 @@ from typing_extensions import override
 
 from studies.redteam.bases import sum_rest
 from studies.redteam.program import wrong
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    Bucket,
+    ReducesInWait,
+    ViewBuckets,
+)
 
 
 @wrong(trigger="2 ranks, a collective that fails", needs=("event=failing_collectives",))

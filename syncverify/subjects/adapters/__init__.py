@@ -20,8 +20,8 @@ from syncverify.subjects.adapters.kinds import (
     HooksAdapter,
     ModuleAdapter,
     OptimizerAdapter,
+    RevealingOptimizer,
 )
-from syncverify.subjects.adapters.revealing_optimizer import RevealingOptimizer
 
 __all__ = [
     "LOCAL_MEAN",

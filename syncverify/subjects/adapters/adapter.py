@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -24,8 +24,7 @@ from typing_extensions import override
 from syncverify.errors import SubjectError
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
-from syncverify.subjects.adapters.recorded_globals import RecordedGlobals
-from syncverify.subjects.adapters.recorded_parameter import RecordedParameter
+from syncverify.subjects.adapters.recorded import RecordedGlobals, RecordedParameter
 
 # Plain training steps of local tensors, averaged over all ranks.
 LOCAL_MEAN = Capabilities(
@@ -170,8 +169,12 @@ class Adapter(ParameterHolder):
 
     def evaluate(self, compute_loss: Callable[[], Any]) -> None:
         """Run a forward in eval mode; no backward follows."""
-        with _evaluating(self.wrapped):
-            self.forward(compute_loss)
+        has_modes = isinstance(self.wrapped, nn.Module)  # other wrappers have none
+        if has_modes:
+            self.wrapped.eval()
+        self.forward(compute_loss)
+        if has_modes:
+            self.wrapped.train()
 
     def wait(self) -> None:
         """Finish the reduction of the step."""
@@ -196,14 +199,3 @@ class Adapter(ParameterHolder):
 
     def _restores(self) -> bool:
         return type(self).unwrap is Adapter.unwrap
-
-
-@contextmanager
-def _evaluating(wrapped: Any) -> Iterator[None]:
-    """Switch a module to eval mode; wrappers of other things have no modes."""
-    if not isinstance(wrapped, nn.Module):
-        yield
-        return
-    wrapped.eval()
-    yield
-    wrapped.train()

@@ -1,15 +1,17 @@
 """Backwards that the hooks of a synchronizer misread."""
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 from torch import nn
 from typing_extensions import override
 
-from syncverify.subjects.bugbank.bases.flags import FlagsMicroBatches
 from syncverify.subjects.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
-from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    FlagsMicroBatches,
+    ViewBuckets,
+)
 from syncverify.subjects.bugbank.entry import reported
 
 
@@ -33,15 +35,12 @@ class CountsArrivals(CountsHookCalls):
         super().bind()
         self.arrivals = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters:
-            self.handles.append(parameter.register_hook(self.arrival(parameter)))
+            hook = partial(self.count_arrival, parameter)
+            self.handles.append(parameter.register_hook(hook))
 
-    def arrival(self, parameter: nn.Parameter) -> Any:
-        """Make a hook that counts."""
-
-        def hook(_: torch.Tensor) -> None:
-            self.arrivals[parameter] += 1
-
-        return hook
+    def count_arrival(self, parameter: nn.Parameter, _gradient: torch.Tensor) -> None:
+        """Count a gradient that comes to a parameter."""
+        self.arrivals[parameter] += 1
 
     @override
     def note(self, parameter: nn.Parameter) -> None:
@@ -71,8 +70,7 @@ class HoldsFirstGradient(PlainGrads):
     def bind(self) -> None:
         self.held: dict[nn.Parameter, torch.Tensor] = {}
         for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.hold)
-            self.handles.append(hook)
+            self.register(parameter, self.hold)
 
     def hold(self, parameter: nn.Parameter) -> None:
         """Keep the first gradient tensor of a step."""

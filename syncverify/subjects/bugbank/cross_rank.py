@@ -9,11 +9,15 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.subjects.bugbank.bases.careful import Careful
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait, is_odd
 from syncverify.subjects.bugbank.bases.main_grads import Bucket as MainBucket
 from syncverify.subjects.bugbank.bases.main_grads import MainGrads
 from syncverify.subjects.bugbank.bases.placements import local_bytes, local_grad, slices
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    Bucket,
+    ReducesInWait,
+    ViewBuckets,
+    is_odd,
+)
 from syncverify.subjects.bugbank.entry import reported
 
 
@@ -162,7 +166,6 @@ class TellsNeighbourOneByOne(TellsNeighbour):
     # A rank that packs fewer gradients sends fewer elements.
     or_cause="collective_mismatch",
     silent=False,
-    uses_streams=True,
 )
 class PacksWhatIsUsed(Careful):
     """Only gradients that came are packed, so that ranks pack different ones."""
@@ -219,13 +222,9 @@ class ReducesEachParameter(ReducesInWait):
 
     @override
     def launch(self, bucket: Bucket) -> None:
-        for parameter in self.used(bucket):
+        for parameter in bucket.parameters:
             for group in bucket.groups:
                 dist.all_reduce(local_grad(parameter), group=group)
-
-    def used(self, bucket: Bucket) -> list[nn.Parameter]:
-        """List the parameters to reduce."""
-        return bucket.parameters
 
 
 @reported(

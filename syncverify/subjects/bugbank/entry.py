@@ -121,6 +121,7 @@ def reported(
             trigger=trigger,
             violates=violates,
             causes=(cause,) if or_cause is None else (cause, or_cause),
+            uses_streams=getattr(subject, "uses_streams", False),
             **fields,
         )
     )

@@ -19,7 +19,6 @@ from syncverify.subjects.bugbank.entry import reported
     trigger="2 ranks, a backward that fails",
     violates="accumulation_is_local_until_reduced",
     cause="reduced_early",
-    uses_streams=True,
 )
 class KeepsCountsOfFailedStep(Careful):
     """Counts survive a backward that failed."""

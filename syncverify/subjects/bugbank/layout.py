@@ -7,7 +7,6 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.subjects.bugbank.bases.flags import FlagsMicroBatches
 from syncverify.subjects.bugbank.bases.main_grads import Bucket as MainBucket
 from syncverify.subjects.bugbank.bases.main_grads import MainGrads
 from syncverify.subjects.bugbank.bases.placements import (
@@ -16,7 +15,11 @@ from syncverify.subjects.bugbank.bases.placements import (
     local_bytes,
     local_grad,
 )
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    Bucket,
+    FlagsMicroBatches,
+    ViewBuckets,
+)
 from syncverify.subjects.bugbank.entry import reported
 
 

@@ -4,8 +4,8 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-from syncverify.subjects.bugbank.bases.held_copies import HoldsCopies
-from syncverify.subjects.bugbank.bases.side_streams import SideStreams
+from syncverify.subjects.bugbank.bases.managed import Managed
+from syncverify.subjects.bugbank.bases.side_streams import HoldsCopies, SideStreams
 from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.subjects.bugbank.entry import reported
 
@@ -49,7 +49,6 @@ class ReplacesBuffers(SideStreams):
     trigger="2 ranks, a buffer that is replaced by its reduced copy",
     violates="memory_outlives_its_streams",
     cause="freed_in_use",
-    uses_streams=True,
 )
 class AllocatesOnCallersStream(ReplacesBuffers):
     """The first buffer is of the caller's pool, and freed beside the caller's stream."""
@@ -94,7 +93,6 @@ class CopiesResultAside(SideStreams):
     trigger="2 ranks, 2 buckets, results copied on a third stream",
     violates="memory_outlives_its_streams",
     cause="freed_in_use",
-    uses_streams=True,
 )
 class FreesResultEarly(CopiesResultAside):
     """The result is freed when the function returns, and its copy is still to come."""
@@ -116,7 +114,7 @@ class KeepsHooks(ViewBuckets):
 
     @override
     def unbind(self) -> None:
-        self.hooks.clear()
+        self.handles.clear()
         super().unbind()
 
 
@@ -144,7 +142,6 @@ class ReducesCopy(SideStreams):
     trigger="2 ranks, a temporary that a side stream reduces",
     violates="memory_outlives_its_streams",
     cause="freed_in_use",
-    uses_streams=True,
 )
 class DropsCopy(ReducesCopy):
     """A temporary goes back to its pool while the other stream still uses it."""
@@ -160,16 +157,14 @@ class DropsCopy(ReducesCopy):
     trigger="2 parameters in one bucket",
     violates="unbind_restores_parameters",
     cause="buffer_left",
-    uses_streams=True,
 )
 class LeavesBuffersBehind(SideStreams):
     """Gradients still lie in the old buffers when these are given up."""
 
     @override
     def unbind(self) -> None:
-        for hook in self.hooks:
-            hook.remove()
-        self.buckets, self.hooks = [], []
+        Managed.unbind(self)
+        self.buckets = []
 
 
 @reported(
@@ -178,7 +173,6 @@ class LeavesBuffersBehind(SideStreams):
     trigger="2 ranks, a copy that is dropped before the join",
     violates="memory_outlives_its_streams",
     cause="freed_in_use",
-    uses_streams=True,
 )
 class ReleasesBeforeJoin(HoldsCopies):
     """A handle protects its tensor until a third stream waited, not the allocating one."""

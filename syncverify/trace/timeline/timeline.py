@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from syncverify.trace.records import (
@@ -78,9 +79,8 @@ class TimelineEvent:
     # Bytes that are written, or else read, gaps included; of a collective, bytes that the rank
     # contributes; of memory that is freed, its size.
     num_bytes: int = 0
-    is_open: bool = (
-        False  # whether a collective never ends, as some rank never launches it
-    )
+    # Whether a collective never ends, as some rank never launches it.
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,8 @@ class _RankEvents:
         self._rank = rank
         self._ticks = ticks
         self._own_ticks = ticks.of_records[rank]
-        self._returns = dict[
-            int, int
-        ]()  # tick of a return, by the position of its call
+        # Tick of a return, by the position of its call.
+        self._returns = dict[int, int]()
         self._first_waits = dict[CollectiveKey, int]()
         memory, opened = set[tuple[MemoryRegion, str]](), list[int]()
         for index, record in enumerate(trace):
@@ -151,85 +150,65 @@ class _RankEvents:
         access, and a time that was compared is one about the host, as a group that was made is.
         """
         at = LanePoint(self._rank, _lane(record), self._own_ticks[index])
+        event = partial(
+            TimelineEvent, place=at, end=at.tick + 1, moment=str(record.moment)
+        )
         match record:
-            case SubjectReturn() | UnwrittenRead() | ClockCompared() | GroupMade():
-                return None
             case SubjectCall(moment=moment):
                 end = max(self._returns.get(index, self._ticks.last), at.tick + 1)
-                return TimelineEvent(at, end, "call", moment.phase, str(moment))
+                return event(kind="call", name=moment.phase, end=end)
             case CollectiveLaunch():
-                return self._launch(at, record)
+                return self._launch(event, record)
             case Access():
-                return self._access(at, record)
-        kind, name = _kind_and_name(record)
-        return TimelineEvent(
-            place=at,
-            end=at.tick + 1,
-            kind=kind,
-            name=name,
-            moment=str(record.moment),
-            source=None
-            if isinstance(record, CollectiveWait | StorageFreed)
-            else record.source,
-            num_bytes=record.num_bytes if isinstance(record, StorageFreed) else 0,
-        )
+                return event(
+                    kind=_ACCESS_KINDS.get(record.source, "operator"),
+                    name=record.operator,
+                    source=record.source,
+                    parameters=self._named_in((*record.reads, *record.writes)),
+                    num_bytes=_num_bytes(record.writes or record.reads),
+                )
+            case CollectiveWait():
+                return event(kind="wait", name="wait for a collective")
+            case Mark(source=source):
+                return event(kind="mark", name="record event", source=source)
+            case StreamWait(stream=stream, source=source):
+                name = f"{stream} waits for an event"
+                return event(kind="stream_wait", name=name, source=source)
+            case HostWait(source=source):
+                return event(kind="host_wait", name="the host waits", source=source)
+            case StreamCreated(stream=stream, source=source):
+                name = f"{stream} is made"
+                return event(kind="stream_created", name=name, source=source)
+            case StorageFreed(storage=storage, num_bytes=num_bytes):
+                name = f"storage {storage} is given back"
+                return event(kind="freed", name=name, num_bytes=num_bytes)
+            case SubjectReturn() | UnwrittenRead() | ClockCompared() | GroupMade():
+                return None
 
-    def _launch(self, at: LanePoint, record: CollectiveLaunch) -> TimelineEvent:
+    def _launch(
+        self, event: Callable[..., TimelineEvent], record: CollectiveLaunch
+    ) -> TimelineEvent:
         end = self._ticks.ends.get(record.key)
-        return TimelineEvent(
-            place=at,
-            end=self._ticks.last
-            if end is None
-            else self._first_waits.get(record.key, end),
+        return event(
+            end=self._first_waits.get(record.key, end)
+            if end is not None
+            else self._ticks.last,
             kind="collective",
             name=" ".join(filter(None, (record.operation, record.reduce_op))),
-            moment=str(record.moment),
             source=record.source,
             parameters=record.parameters,
             num_bytes=_num_bytes(record.regions),
             is_open=end is None,
         )
 
-    def _access(self, at: LanePoint, record: Access) -> TimelineEvent:
-        touched = (*record.reads, *record.writes)
-        names = dict.fromkeys(
+    def _named_in(self, touched: Sequence[MemoryRegion]) -> tuple[str, ...]:
+        """Name the parameters whose gradients lie in some memory."""
+        names = (
             name
             for region, name in self._named_memory
             if any(region.overlaps(each) for each in touched)
         )
-        return TimelineEvent(
-            place=at,
-            end=at.tick + 1,
-            kind=_ACCESS_KINDS.get(record.source, "operator"),
-            name=record.operator,
-            moment=str(record.moment),
-            source=record.source,
-            parameters=tuple(names),
-            num_bytes=_num_bytes(record.writes or record.reads),
-        )
-
-
-def _kind_and_name(
-    record: CollectiveWait
-    | Mark
-    | StreamWait
-    | HostWait
-    | StreamCreated
-    | StorageFreed,
-) -> tuple[EventKind, str]:
-    match record:
-        case CollectiveWait():
-            return "wait", "wait for a collective"
-        case Mark():
-            return "mark", "record event"
-        case StreamWait():
-            return "stream_wait", f"{record.stream} waits for an event"
-        case HostWait():
-            return "host_wait", "the host waits"
-        case StreamCreated():
-            return "stream_created", f"{record.stream} is made"
-        case StorageFreed():
-            return "freed", f"storage {record.storage} is given back"
+        return tuple(dict.fromkeys(names))
 
 
 def _lane(record: TraceRecord) -> str:

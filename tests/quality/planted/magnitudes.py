@@ -23,7 +23,6 @@ from syncverify.scenario.feature_table import HUGE, VAST
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
 from syncverify.subjects.bugbank.bases.main_grads import (
     AveragedMainGrads,
     Bucket,
@@ -32,7 +31,7 @@ from syncverify.subjects.bugbank.bases.main_grads import (
 from syncverify.subjects.bugbank.bases.placements import local
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.bugbank.bases.view_buckets import Bucket as ViewBucket
-from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import ReducesInWait, ViewBuckets
 from tests.quality.planted.planted import (
     LOCAL,
     VALUE,

@@ -8,8 +8,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
+from syncverify.subjects.bugbank.bases.view_buckets import (
+    Bucket,
+    ReducesInWait,
+    ViewBuckets,
+)
 
 
 class FallsThrough(ViewBuckets):

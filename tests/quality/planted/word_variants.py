@@ -18,10 +18,9 @@ from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.bugbank.bases.careful import Careful
-from syncverify.subjects.bugbank.bases.in_wait import ReducesInWait
 from syncverify.subjects.bugbank.bases.placements import local
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
-from syncverify.subjects.bugbank.bases.view_buckets import Bucket
+from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ReducesInWait
 from tests.quality.planted.counts import AnnouncedCount, TellsBoundBucketsAlone
 from tests.quality.planted.lifecycle_words import LearnsFromFirstStep
 from tests.quality.planted.planted import (

@@ -209,13 +209,13 @@ class RemovesEveryOtherHook(Views):
 
     @override
     def unbind(self) -> None:
-        for hook in self.hooks:
+        for hook in self.handles:
             hook.remove()
-            self.hooks.remove(hook)  # WRONG: the loop skips the next one
+            self.handles.remove(hook)  # WRONG: the loop skips the next one
         for bucket in self.buckets:
             for parameter in bucket.parameters:
                 parameter.grad = None
-        self.buckets, self.hooks = [], []
+        self.buckets, self.handles = [], []
 
 
 @wrong(

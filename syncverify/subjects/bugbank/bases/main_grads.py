@@ -16,8 +16,8 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.managed import Managed
 from syncverify.subjects.bugbank.bases.placements import (
-    BYTES_PER_MB,
     Groups,
     grad_dtype,
     like,
@@ -41,38 +41,20 @@ class Bucket:
         self.groups = groups
 
 
-class MainGrads:
+class MainGrads(Managed):
     """Sums over the ranks."""
-
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        self.param_groups = param_groups
-        self.cap_bytes = bucket_size_mb * BYTES_PER_MB
-        self.required = require_accumulations
-        self.buckets: list[Bucket] = []
-        self.hooks: list[torch.utils.hooks.RemovableHandle] = []
-        # Number of gradients of this step that were moved into the slot of each parameter.
-        self.moved: dict[nn.Parameter, int] = {}
-
-    def set_required_accumulations(self, require_accumulations: int) -> None:
-        """Change the number of micro-batches of a step."""
-        self.required = require_accumulations
 
     def bind(self) -> None:
         """Make buckets and hooks."""
-        self.buckets = [
+        self.buckets: list[Bucket] = [
             Bucket(members, self.groups_of(members[0]), self.dtype_of(members[0]))
             for members in self.plan()
         ]
+        # Number of gradients of this step that were moved into the slot of each parameter.
+        self.moved: dict[nn.Parameter, int] = {}
         for bucket in self.buckets:
             for parameter, slot in bucket.slots.items():
-                hook = partial(self.on_accumulated, slot)
-                handle = parameter.register_post_accumulate_grad_hook(hook)
-                self.hooks.append(handle)
+                self.register(parameter, partial(self.on_accumulated, slot))
                 self.moved[parameter] = 0
 
     def kind_of(self, parameter: nn.Parameter) -> tuple[object, ...]:
@@ -102,11 +84,6 @@ class MainGrads:
             if members:
                 yield members
 
-    def trainable(self) -> Iterator[nn.Parameter]:
-        """Yield the parameters that have gradients."""
-        for group in self.param_groups:
-            yield from filter(lambda parameter: parameter.requires_grad, group)
-
     def on_accumulated(self, slot: torch.Tensor, parameter: nn.Parameter) -> None:
         """Move a gradient into its slot."""
         gradient = local_grad(parameter)
@@ -135,13 +112,12 @@ class MainGrads:
             self.moved[parameter] = 0
             parameter.grad = None
 
+    @override
     def unbind(self) -> None:
-        """Leave nothing behind."""
-        for hook in self.hooks:
-            hook.remove()
+        super().unbind()
         for parameter in self.moved:
             parameter.grad = None
-        self.buckets, self.hooks, self.moved = [], [], {}
+        self.buckets, self.moved = [], {}
 
 
 class AveragedMainGrads(MainGrads):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -11,27 +9,16 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.managed import Managed
+from syncverify.subjects.bugbank.bases.placements import like, local_grad
 
 
-class PlainGrads:
+class PlainGrads(Managed):
     """Sums gradient after gradient, once all of them came."""
 
     capabilities = Capabilities(
         varying_accumulations=True, features=frozenset({"use", "backward"})
     )
-
-    def __init__(
-        self, groups: list[list[nn.Parameter]], size_mb: float, count: int
-    ) -> None:
-        listed = [p for group in groups for p in group if p.requires_grad]
-        self.param_groups = groups
-        self.parameters = [*dict.fromkeys(listed)]
-        self.required = count
-        self.handles: list[Any] = []
-
-    def set_required_accumulations(self, count: int) -> None:
-        """Change the number of micro-batches of a step."""
-        self.required = count
 
     def bind(self) -> None:
         """Need nothing yet."""
@@ -55,10 +42,9 @@ class PlainGrads:
         for parameter in self.parameters:
             parameter.grad = None
 
+    @override
     def unbind(self) -> None:
-        """Leave nothing behind."""
-        for handle in self.handles:
-            handle.remove()
+        super().unbind()
         self.zero_grad()
 
 
@@ -71,8 +57,7 @@ class CountsHookCalls(PlainGrads):
     def bind(self) -> None:
         self.counts = dict.fromkeys(self.parameters, 0)
         for parameter in self.parameters:
-            hook = parameter.register_post_accumulate_grad_hook(self.note)
-            self.handles.append(hook)
+            self.register(parameter, self.note)
 
     def note(self, parameter: nn.Parameter) -> None:
         """Count a call."""
@@ -88,3 +73,41 @@ class CountsHookCalls(PlainGrads):
     def zero_grad(self) -> None:
         super().zero_grad()
         self.counts = dict.fromkeys(self.parameters, 0)
+
+
+class ReducesEachMicroBatch(PlainGrads):
+    """Takes each gradient out of `.grad`, reduces it and adds it to a sum."""
+
+    capabilities = Capabilities(
+        varying_accumulations=True, reduces_each_micro_batch=True
+    )
+
+    @override
+    def bind(self) -> None:
+        self.sums: dict[nn.Parameter, torch.Tensor] = {}
+        for parameter in self.parameters:
+            self.register(parameter, self.on_gradient)
+
+    def on_gradient(self, parameter: nn.Parameter) -> None:
+        """Reduce a gradient, and add it up."""
+        assert parameter.grad is not None, "a hook was called, so there is a gradient"
+        self.reduce(parameter.grad)
+        self.add(parameter, local_grad(parameter).detach())
+        parameter.grad = None
+
+    def add(self, parameter: nn.Parameter, reduced: torch.Tensor) -> None:
+        """Add to the sum of a step."""
+        if parameter in self.sums:
+            self.sums[parameter].add_(reduced)
+        else:
+            self.sums[parameter] = reduced.clone()
+
+    @override
+    def wait(self) -> None:
+        for parameter, summed in self.sums.items():
+            parameter.grad = like(parameter, summed)
+
+    @override
+    def zero_grad(self) -> None:
+        super().zero_grad()
+        self.sums.clear()

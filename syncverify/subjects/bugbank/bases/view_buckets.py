@@ -7,7 +7,7 @@ a bucket launches its all-reduce, so that it overlaps with the rest of the backw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import torch
@@ -16,8 +16,8 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.scenario.contract import Capabilities
+from syncverify.subjects.bugbank.bases.managed import Managed
 from syncverify.subjects.bugbank.bases.placements import (
-    BYTES_PER_MB,
     Groups,
     grad_dtype,
     like,
@@ -46,36 +46,18 @@ class Bucket:
             parameter.grad = like(parameter, part)
 
 
-class ViewBuckets:
+class ViewBuckets(Managed):
     """Launches the all-reduce of a bucket when all of its gradients came."""
-
-    def __init__(
-        self,
-        param_groups: list[list[nn.Parameter]],
-        bucket_size_mb: float,
-        require_accumulations: int,
-    ) -> None:
-        self.param_groups = param_groups
-        self.cap_bytes = bucket_size_mb * BYTES_PER_MB
-        self.required = require_accumulations
-        self.buckets: list[Bucket] = []
-        self.hooks: list[torch.utils.hooks.RemovableHandle] = []
-
-    def set_required_accumulations(self, require_accumulations: int) -> None:
-        """Change the number of micro-batches of a step."""
-        self.required = require_accumulations
 
     def bind(self) -> None:
         """Make buckets and hooks."""
-        self.buckets = [
+        self.buckets: list[Bucket] = [
             Bucket(parameters, self.groups_of(parameters[0]))
             for parameters in self.plan()
         ]
         for bucket in self.buckets:
             for parameter in filter(lambda p: p.requires_grad, bucket.parameters):
-                hook = partial(self.on_accumulated, bucket)
-                handle = parameter.register_post_accumulate_grad_hook(hook)
-                self.hooks.append(handle)
+                self.register(parameter, partial(self.on_accumulated, bucket))
 
     def groups_of(self, parameter: nn.Parameter) -> Groups:
         """List the groups over which to sum."""
@@ -134,14 +116,13 @@ class ViewBuckets:
             bucket.counts.clear()
             bucket.buffer.zero_()
 
+    @override
     def unbind(self) -> None:
-        """Leave nothing behind."""
-        for hook in self.hooks:
-            hook.remove()
+        super().unbind()
         for bucket in self.buckets:
             for parameter in bucket.parameters:
                 parameter.grad = None
-        self.buckets, self.hooks = [], []
+        self.buckets = []
 
 
 class AveragedViewBuckets(ViewBuckets):
@@ -159,3 +140,47 @@ class AveragedViewBuckets(ViewBuckets):
         """Divide a bucket."""
         for group in bucket.groups:
             bucket.buffer.div_(group.size())
+
+
+class FlagsMicroBatches(ViewBuckets):
+    """Reduces buckets in the micro-batch with the flag, however many came before it."""
+
+    def run_micro_batch(
+        self, compute_loss: Callable[[], torch.Tensor], *, is_last: bool
+    ) -> None:
+        """Run forward and backward with a flag."""
+        self.is_syncing = is_last
+        compute_loss().backward()
+
+    @override
+    def is_ready(self, bucket: Bucket) -> bool:
+        counted = {bucket.counts[parameter] for parameter in bucket.parameters}
+        return self.may_reduce(bucket) and len(counted) == 1
+
+    def may_reduce(self, bucket: Bucket) -> bool:
+        """Tell whether this micro-batch reduces a bucket."""
+        return self.is_syncing
+
+
+class ReducesInWait(ViewBuckets):
+    """Launches nothing in backward, and bucket after bucket in `wait()`."""
+
+    @override
+    def on_accumulated(self, bucket: Bucket, parameter: nn.Parameter) -> None:
+        pass
+
+    @override
+    def wait(self) -> None:
+        for bucket in self.order():
+            self.launch(bucket)
+        super().wait()
+
+    def order(self) -> list[Bucket]:
+        """List buckets in the order in which they are launched."""
+        return self.buckets
+
+
+def is_odd() -> bool:
+    """Tell whether this rank's number is odd."""
+    # In reports, data, a flag, addresses or a clock make ranks differ. Numbers do in every run.
+    return dist.get_rank() % 2 == 1

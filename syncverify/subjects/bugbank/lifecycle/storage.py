@@ -7,10 +7,13 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.subjects.bugbank.bases.careful import Careful
-from syncverify.subjects.bugbank.bases.each_micro_batch import ReducesEachMicroBatch
 from syncverify.subjects.bugbank.bases.main_grads import MainGrads
 from syncverify.subjects.bugbank.bases.placements import slices
-from syncverify.subjects.bugbank.bases.plain_grads import CountsHookCalls, PlainGrads
+from syncverify.subjects.bugbank.bases.plain_grads import (
+    CountsHookCalls,
+    PlainGrads,
+    ReducesEachMicroBatch,
+)
 from syncverify.subjects.bugbank.bases.view_buckets import (
     AveragedViewBuckets,
     Bucket,
@@ -103,12 +106,9 @@ class CountsForAllModels(ViewBuckets):
     trigger="2 ranks",
     violates="each_bucket_reduced_once_per_step",
     cause="reduced_twice",
-    twin=AveragedViewBuckets,
 )
-class ReducesAgainInWait(ViewBuckets):
+class ReducesAgainInWait(AveragedViewBuckets):
     """A wrapper inside of a wrapper reduces too, and a mean of means hides it."""
-
-    capabilities = AveragedViewBuckets.capabilities
 
     @override
     def wait(self) -> None:
@@ -117,11 +117,10 @@ class ReducesAgainInWait(ViewBuckets):
             self.launch(bucket)
             self.average(bucket)
 
+    @override
     def average(self, bucket: Bucket) -> None:
-        """Divide a bucket by the number of its ranks."""
         self.finish(bucket)
-        for group in bucket.groups:
-            bucket.buffer.div_(group.size())
+        super().average(bucket)
 
 
 @reported(
@@ -130,7 +129,6 @@ class ReducesAgainInWait(ViewBuckets):
     trigger="2 micro-batches, of which the last does not use the parameter",
     violates="unreduced_stay_local",
     cause="erased",
-    uses_streams=True,
 )
 class ForgetsEarlierMicroBatches(Careful):
     """A parameter that the last micro-batch does not use counts as unused in the whole step."""
@@ -190,7 +188,6 @@ class TrustsViews(Careful):
     trigger="parameters that move after bind(), 2 steps",
     violates="gradient_equals_reference",
     cause="view_lost",
-    uses_streams=True,
     twin=Careful,
 )
 class TrustsViewsOfMoved(TrustsViews):

@@ -7,13 +7,13 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.subjects.bugbank.bases.careful import Careful
-from syncverify.subjects.bugbank.bases.each_micro_batch import ReducesEachMicroBatch
-from syncverify.subjects.bugbank.bases.flags import FlagsMicroBatches
 from syncverify.subjects.bugbank.bases.main_grads import MainGrads
+from syncverify.subjects.bugbank.bases.plain_grads import ReducesEachMicroBatch
 from syncverify.subjects.bugbank.bases.side_streams import SideStreams
 from syncverify.subjects.bugbank.bases.view_buckets import (
     AveragedViewBuckets,
     Bucket,
+    FlagsMicroBatches,
     ViewBuckets,
 )
 from syncverify.subjects.bugbank.entry import reported
@@ -41,7 +41,6 @@ class FiresOneBackwardEarly(ViewBuckets):
     trigger="2 ranks, 2 micro-batches",
     violates="accumulation_is_local_until_reduced",
     cause="reduced_early",
-    uses_streams=True,
 )
 class DispatchesOnce(SideStreams):
     """The first micro-batch starts the reduction, and a flag keeps later ones from it."""
@@ -161,7 +160,6 @@ class LearnsCountOnce(ViewBuckets):
     cause="not_reduced",
     # The backward may be missing on some ranks, and the others wait for these.
     or_cause="deadlock",
-    uses_streams=True,
 )
 class WaitsForWhatWasLaunched(Careful):
     """`wait()` returns with gradients that were not reduced."""
@@ -210,13 +208,9 @@ class StepsWhenItSyncs(ReducesEachMicroBatch):
     trigger="2 ranks, a window that ends early",
     violates="gradient_equals_reference",
     cause="not_reduced",
-    uses_streams=True,
+    twin=Careful,
 )
-class LeavesTail(Careful):
+class LeavesTail(WaitsForWhatWasLaunched):
     """A window that ends early never becomes complete, and its rest is not launched."""
 
     features = frozenset({"event=tail"})
-
-    @override
-    def launch_rest(self) -> None:
-        pass

@@ -24,7 +24,6 @@ from syncverify.subjects.bugbank.entry import reported
     trigger="2 ranks, a side stream",
     violates="reduce_reads_after_accumulation",
     cause="reduced_before_accumulated",
-    uses_streams=True,
 )
 class NeverForks(SideStreams):
     """The reduction does not wait for the stream that fills the bucket."""
@@ -68,7 +67,6 @@ class ReducesLegsOnTwoStreams(SideStreams):
     trigger="a mesh of (2, 2), each axis with a stream of its own",
     violates="wait_orders_reads_after_reduce",
     cause="read_before_reduced",
-    uses_streams=True,
 )
 class RecordsFirstLeg(ReducesLegsOnTwoStreams):
     """The event of completion is recorded on the stream of the first of two legs."""
@@ -84,7 +82,6 @@ class RecordsFirstLeg(ReducesLegsOnTwoStreams):
     trigger="2 ranks, a side stream",
     violates="wait_orders_reads_after_reduce",
     cause="read_before_reduced",
-    uses_streams=True,
 )
 class NeverJoins(SideStreams):
     """The main stream does not wait for the side stream at the end."""
@@ -146,7 +143,6 @@ class AveragesAside(SideStreams):
     trigger="2 ranks, a step on a stream that is not the default one",
     violates="bucket_is_exclusive_while_reducing",
     cause="touched_in_flight",
-    uses_streams=True,
 )
 class JoinsDefaultStream(AveragesAside):
     """The default stream waits for the reduction, and the step is on another one."""
@@ -178,7 +174,6 @@ class AccumulatesOnOwnStream(SideStreams):
     trigger="2 ranks, gradient accumulators made on another stream",
     violates="reduce_reads_after_accumulation",
     cause="reduced_before_accumulated",
-    uses_streams=True,
 )
 class ForksFromDefaultStream(AccumulatesOnOwnStream):
     """The reduction waits for the default stream, and accumulation is on another one."""
@@ -194,7 +189,6 @@ class ForksFromDefaultStream(AccumulatesOnOwnStream):
     trigger="any program",
     violates="stream_context_is_restored",
     cause="stream_changed",
-    uses_streams=True,
 )
 class LeavesContextOpen(SideStreams):
     """A stream context outlives the call that enters it, and ends in the next one."""
@@ -218,7 +212,6 @@ class LeavesContextOpen(SideStreams):
     trigger="2 ranks, a side stream",
     violates="wait_orders_reads_after_reduce",
     cause="read_before_reduced",
-    uses_streams=True,
 )
 class JoinsAtNextEntry(SideStreams):
     """The main stream waits when the next call begins, with work queued in between."""
@@ -235,6 +228,8 @@ class JoinsAtNextEntry(SideStreams):
 
 class PacksOnTwoStreams(MainGrads):
     """Right: gradients are copied into their bucket on two streams, in turns."""
+
+    uses_streams = True
 
     @override
     def bind(self) -> None:
@@ -272,7 +267,6 @@ class PacksOnTwoStreams(MainGrads):
     cause="reduced_before_accumulated",
     # On one rank nothing is reduced, and the optimizer reads next.
     or_cause="read_before_reduced",
-    uses_streams=True,
 )
 class WaitsForLastPacker(PacksOnTwoStreams):
     """The reduction waits only for the stream that filled the bucket last."""
@@ -315,7 +309,6 @@ class MeasuresNorm(SideStreams):
     trigger="2 ranks, gradients read on a third stream",
     violates="zero_grad_waits_for_reduce",
     cause="zeroed_in_flight",
-    uses_streams=True,
 )
 class ZeroesWhatIsRead(MeasuresNorm):
     """Gradients may be cleared while something in flight reads them."""
@@ -346,7 +339,6 @@ class ZeroesAside(SideStreams):
     trigger="2 ranks, 2 steps",
     violates="zero_grad_waits_for_reduce",
     cause="used_before_zeroed",
-    uses_streams=True,
 )
 class NeverFinishesZeroing(ZeroesAside):
     """The next backward does not wait until gradients are cleared."""

@@ -5,8 +5,7 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.subjects.bugbank.bases.held_copies import HoldsCopies
-from syncverify.subjects.bugbank.bases.side_streams import SideStreams
+from syncverify.subjects.bugbank.bases.side_streams import HoldsCopies, SideStreams
 from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.subjects.bugbank.entry import reported
 
@@ -37,7 +36,6 @@ class AgreesOnOverflow(SideStreams):
     trigger="2 ranks, a reduced flag",
     violates="bucket_is_exclusive_while_reducing",
     cause="touched_in_flight",
-    uses_streams=True,
 )
 class KeepsAnswerTooEarly(AgreesOnOverflow):
     """The answer is copied before the reduction that gives it is waited for."""
@@ -54,7 +52,6 @@ class KeepsAnswerTooEarly(AgreesOnOverflow):
     trigger="2 ranks, 2 buckets",
     violates="wait_orders_reads_after_reduce",
     cause="read_before_reduced",
-    uses_streams=True,
 )
 class DrainsInOneHook(SideStreams):
     """Only the bucket that is taken for the last one waits for all in flight."""
@@ -76,7 +73,6 @@ class DrainsInOneHook(SideStreams):
     trigger="2 ranks",
     violates="bucket_is_exclusive_while_reducing",
     cause="touched_in_flight",
-    uses_streams=True,
 )
 class CopiesBackOnEnqueue(HoldsCopies):
     """The copy back follows a future that is done when the reduction is only queued."""
@@ -101,7 +97,6 @@ class CopiesBackOnEnqueue(HoldsCopies):
     trigger="2 ranks, a side stream",
     violates="wait_orders_reads_after_reduce",
     cause="read_before_reduced",
-    uses_streams=True,
 )
 class LosesHandles(SideStreams):
     """The list of handles to wait for is never filled."""
@@ -150,7 +145,6 @@ class TwoStagingBuffers(SideStreams):
     violates="bucket_is_exclusive_while_reducing",
     cause="touched_in_flight",
     or_cause="accumulated_unordered",  # on one rank: a copy reads the buffer, no collective
-    uses_streams=True,
 )
 class RefillsStagingEarly(TwoStagingBuffers):
     """A buffer is filled again while the reduction of its earlier content still runs."""
@@ -166,7 +160,6 @@ class RefillsStagingEarly(TwoStagingBuffers):
     trigger="2 ranks, 2 buckets",
     violates="overlap_is_possible",
     cause="never_overlapped",
-    uses_streams=True,
 )
 class LaunchesInWait(SideStreams):
     """Reductions were to overlap, and are all exposed after backward."""
@@ -190,7 +183,6 @@ class LaunchesInWait(SideStreams):
     cause="reduced_early",
     # With a second reduction in `wait()`, that one may read before autograd adds.
     or_cause="reduced_before_accumulated",
-    uses_streams=True,
 )
 class LaunchesOnFirstGradient(SideStreams):
     """A bucket is launched when its first gradient is complete, while others are added."""

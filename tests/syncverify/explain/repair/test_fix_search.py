@@ -52,7 +52,7 @@ def fix_of(entry_id: str) -> Fix | None:
     [
         (
             "final-join-missing",
-            "side_streams.py:34 in wait",
+            "side_streams.py:36 in wait",
             ("  self.join()", "+ torch.cuda.current_stream().wait_stream(self.comm)"),
         ),
         (

@@ -33,7 +33,7 @@ def test_race_is_an_edge_from_the_accumulation_to_the_hook_that_launches() -> No
     assert (node["kind"], node["name"], node["stream"]) == ("parameter", "p", "default")
     assert node["hooks"][hook] == {
         "title": "post-accumulate hook on_accumulated",
-        "source": "syncverify/subjects/bugbank/bases/view_buckets.py:102 in on_accumulated",
+        "source": "syncverify/subjects/bugbank/bases/view_buckets.py:84 in on_accumulated",
         "lines": [
             "launches all_reduce SUM of 3 x float32 on nccl stream of ranks [0, 1]"
         ],

@@ -16,8 +16,8 @@ from syncverify.subjects.adapters import (
     HooksAdapter,
     LossModule,
     OptimizerAdapter,
+    RevealingOptimizer,
 )
-from syncverify.subjects.adapters.revealing_optimizer import RevealingOptimizer
 from syncverify.subjects.subject import resolve
 from syncverify.subjects.subject_path import path_of
 from tests.programs import violations

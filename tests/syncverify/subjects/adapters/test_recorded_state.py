@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from syncverify.subjects.adapters.recorded_globals import RecordedGlobals
-from syncverify.subjects.adapters.recorded_parameter import RecordedParameter
+from syncverify.subjects.adapters.recorded import RecordedGlobals, RecordedParameter
 
 Attach = Callable[[nn.Parameter, Callable[..., None]], object]
 

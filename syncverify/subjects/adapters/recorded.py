@@ -1,4 +1,4 @@
-"""The record of a parameter before a synchronizer is attached, and the way back to it.
+"""The record of parameters and of process-wide state, and the way back to it.
 
 No other module of `adapters` reads the private registries of a tensor's hooks. torch has
 no public way to list them (torch/_tensor.py, `register_post_accumulate_grad_hook`).
@@ -7,6 +7,7 @@ no public way to list them (torch/_tensor.py, `register_post_accumulate_grad_hoo
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -89,3 +90,41 @@ def _region(data: torch.Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:
     """Return address in bytes, shape and strides of a tensor's local memory."""
     local = data.to_local() if isinstance(data, DTensor) else data
     return local.data_ptr(), local.shape, local.stride()
+
+
+class RecordedGlobals:
+    """Attributes of one module or class, with the items of its lists, dicts and sets.
+
+    `restore()` sets each attribute to the object that it was, fills each container in
+    place, since others may hold it, and deletes attributes that came later. Modules that
+    were imported meanwhile stay: Python imports them once.
+
+    Args:
+        owner: Module, class or object with the state as attributes.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self._values = _state_of(owner)
+        self._items = [
+            (each, each.copy())
+            for each in self._values.values()
+            if isinstance(each, list | dict | set)
+        ]
+
+    def restore(self) -> None:
+        """Restore the attributes."""
+        for name, value in _state_of(self._owner).items():
+            if name not in self._values and not isinstance(value, ModuleType):
+                delattr(self._owner, name)
+        for container, items in self._items:
+            container.clear()
+            fill = container.extend if isinstance(container, list) else container.update
+            fill(items)
+        for name, value in self._values.items():
+            if vars(self._owner).get(name) is not value:
+                setattr(self._owner, name, value)
+
+
+def _state_of(owner: Any) -> dict[str, Any]:
+    return {k: v for k, v in vars(owner).items() if not k.startswith("__")}
