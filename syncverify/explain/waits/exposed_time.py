@@ -27,6 +27,7 @@ from syncverify.trace.records import (
     StreamWait,
     TraceRecord,
 )
+from syncverify.trace.rounds import go_together, num_launches, until
 from syncverify.trace.run import Traces
 
 HOST_MICROSECONDS: Final = 2.0
@@ -55,23 +56,9 @@ class _Meeting:
 
 def microseconds(traces: Traces, link: Link) -> float:
     """Return the time until all ranks are done with the work of their traces."""
-    meetings = defaultdict[CollectiveKey, _Meeting](_Meeting)
-    for trace in traces:
-        for record in trace:
-            if isinstance(record, CollectiveLaunch):
-                meetings[record.key].num_absent += 1
+    meetings = {key: _Meeting(number) for key, number in num_launches(traces).items()}
     ranks = [_RankClock(link, meetings) for _ in traces]
-    waiting = {n: rank.steps(traces[n]) for n, rank in enumerate(ranks)}
-    while waiting:
-        awaited = list[_Meeting]()
-        for number, steps in [*waiting.items()]:
-            meeting = next(steps, None)
-            if meeting is None:
-                del waiting[number]
-            else:
-                awaited.append(meeting)
-        if awaited and all(each.num_absent > 0 for each in awaited):
-            awaited[0].num_absent = 0  # a run that ended early, as in `happens_before`
+    go_together(rank.steps(trace) for rank, trace in zip(ranks, traces, strict=True))
     return max((rank.end for rank in ranks), default=0.0)
 
 
@@ -80,7 +67,7 @@ class _RankClock:
     """The times of one rank, in microseconds."""
 
     link: Link
-    meetings: defaultdict[CollectiveKey, _Meeting]
+    meetings: dict[CollectiveKey, _Meeting]
     host: float = 0.0
     streams: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     marks: dict[int, float] = field(default_factory=dict)
@@ -113,8 +100,7 @@ class _RankClock:
                 case CollectiveLaunch():
                     yield from self._launch(record)
                 case CollectiveWait() if record.key in self.meetings:
-                    yield from self._ended(record.key)
-                    self._not_before(record.stream, self.meetings[record.key].end)
+                    yield from self._ended(record.stream, record.key)
                     if record.stream == HOST:
                         self.host = max(self.host, self.streams[HOST])
         for stream in [*self.running]:
@@ -135,12 +121,12 @@ class _RankClock:
     def _settle(self, stream: str) -> Iterator[_Meeting]:
         key = self.running.pop(stream, None)
         if key is not None:
-            yield from self._ended(key)
-            self._not_before(stream, self.meetings[key].end)
+            yield from self._ended(stream, key)
 
-    def _ended(self, key: CollectiveKey) -> Iterator[_Meeting]:
-        while self.meetings[key].num_absent > 0:
-            yield self.meetings[key]
+    def _ended(self, stream: str, key: CollectiveKey) -> Iterator[_Meeting]:
+        """Let a stream wait for the end of a collective."""
+        yield from until(self.meetings[key])
+        self._not_before(stream, self.meetings[key].end)
 
     def _advance(self, stream: str, took: float) -> None:
         """Put an entry on a stream, which starts once the host has queued it."""

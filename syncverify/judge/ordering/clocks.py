@@ -23,9 +23,7 @@ def join(clock: Clock, other: Clock) -> None:
 class CollectiveClock:
     """Clock of one collective: it ends on a rank after those that send to this rank started it."""
 
-    # Ranks that have not started the collective yet. A rank whose trace ends before the launch
-    # does not count, for nothing is known about it.
-    num_absent: int = 0
+    num_absent: int = 0  # ranks that have not started the collective yet
     # Join of the clocks with which the ranks started it: of all ranks, or of the one that sends.
     starts: Clock = field(default_factory=dict)
 

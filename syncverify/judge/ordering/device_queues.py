@@ -18,6 +18,7 @@ from syncverify.trace.records import (
     StreamWait,
     TraceRecord,
 )
+from syncverify.trace.rounds import num_launches
 from syncverify.trace.run import Traces
 
 # Runs the first entry of a queue, and tells whether it is done.
@@ -29,11 +30,7 @@ def waits_in_a_circle(traces: Traces) -> bool:
 
     A rank that has not issued a collective may issue it later, so it counts as there.
     """
-    absent = dict[CollectiveKey, int]()
-    for trace in traces:
-        for record in trace:
-            if isinstance(record, CollectiveLaunch):
-                absent[record.key] = absent.get(record.key, 0) + 1
+    absent = num_launches(traces)
     queues = [
         queue for trace in traces for queue in _Device(absent).queues_of(trace).values()
     ]

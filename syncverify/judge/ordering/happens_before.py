@@ -53,6 +53,7 @@ from syncverify.trace.records import (
     StreamWait,
     TraceRecord,
 )
+from syncverify.trace.rounds import go_together, num_launches, until
 from syncverify.trace.run import Traces
 
 Semantics = Literal["stream", "host"]
@@ -80,33 +81,14 @@ class Observer:
 
 def walk(traces: Traces, semantics: Semantics, observer: Observer) -> None:
     """Show each use of memory, free and host wait of the traces of all ranks to an observer."""
-    collectives: dict[CollectiveKey, CollectiveClock] = {}
-    for trace in traces:
-        for record in trace:
-            if type(record) is CollectiveLaunch:
-                collectives.setdefault(record.key, CollectiveClock()).num_absent += 1
-    lanes: list[Lane] = []
-    waiting = {
-        rank: _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)
-        for rank, trace in enumerate(traces)
+    collectives = {
+        key: CollectiveClock(number) for key, number in num_launches(traces).items()
     }
-    while waiting:
-        _go_round(waiting)
-
-
-def _go_round(waiting: dict[int, Iterator[CollectiveClock]]) -> None:
-    """Advance each rank until it waits for a collective or its trace ends."""
-    awaited: list[CollectiveClock] = []
-    for rank, steps in list(waiting.items()):
-        collective = next(steps, None)
-        if collective is None:
-            del waiting[rank]
-        else:
-            awaited.append(collective)
-    if awaited and all(collective.num_absent > 0 for collective in awaited):
-        # A deadlock on a real machine: `every_wait_completes` judges it. Here the first
-        # collective counts as complete, so that the rest of the traces is judged as well.
-        awaited[0].num_absent = 0
+    lanes: list[Lane] = []
+    go_together(
+        _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)
+        for rank, trace in enumerate(traces)
+    )
 
 
 @dataclass(slots=True)
@@ -244,6 +226,5 @@ class _RankWalk:
 
 
 def _joined(lane: Lane, collective: CollectiveClock) -> Iterator[CollectiveClock]:
-    while collective.num_absent > 0:
-        yield collective
+    yield from until(collective)
     join(lane.clock, collective.starts)
