@@ -33,7 +33,7 @@ from syncverify.judge.properties.judgement import (
     early_launches,
     launches_of_step,
 )
-from syncverify.judge.properties.sent import may_hold_gradients, senders, true_slots
+from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.properties.values import compare
 from syncverify.judge.reference import local_gradient
 from syncverify.judge.traced import launches_of
@@ -119,7 +119,7 @@ def _in_both(
 ) -> list[str]:
     """Name the parameters with a gradient in both reductions, in order."""
     one, other = (
-        {slot.parameter for slot in true_slots(judgement.reference, rank, launch)}
+        {slot.parameter for slot in judgement.sent(rank, launch).slots}
         for launch in (first, second)
     )
     return sorted(one & other)
@@ -214,7 +214,7 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
         for launch in launches_of(rank_run.trace):
             if not launch.reduces:
                 continue
-            names = senders(judgement.reference, rank, launch) or ()
+            names = judgement.sent(rank, launch).names or ()
             specs = [e for e in judgement.scenario.trainable if e.name in names]
             num_bytes = sum(local_bytes(mesh, spec, rank) for spec in specs)
             numel = sum(judgement.numel(name, rank) for name in names)

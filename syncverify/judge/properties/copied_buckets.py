@@ -33,7 +33,7 @@ from syncverify.judge.properties.gradient_facts import (
     where,
 )
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
-from syncverify.judge.properties.sent import places_of, senders
+from syncverify.judge.properties.sent import sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import first_of
@@ -120,7 +120,7 @@ def _packed(
     trace: Sequence[TraceRecord],
 ) -> _Packed | None:
     """Return the order in which copies of gradients were sent; None where it is not known."""
-    places = None if launch.slots else places_of(reference, rank, launch)
+    places = None if launch.slots else sent_by(reference, rank, launch).places
     names = [name for name, _ in places or ()]
     if places is None or len({*names}) < max(2, len(names)):
         return None
@@ -239,7 +239,7 @@ def _refill(
     trace: Sequence[TraceRecord],
 ) -> Refill | None:
     """Return the first write for another bucket into the memory of a launch, if none copied it."""
-    own = {*(senders(reference, rank, launch) or ())}
+    own = {*(sent_by(reference, rank, launch).names or ())}
     write: Access | None = None
     for record in itertools.islice(since(launch, trace), 1, None):
         if record.moment.step != launch.moment.step:
@@ -251,7 +251,7 @@ def _refill(
         elif isinstance(record, CollectiveLaunch) and overlap(
             record.regions, _memory(launch)
         ):
-            names = senders(reference, rank, record) or ()
+            names = sent_by(reference, rank, record).names or ()
             is_other = own and names and own.isdisjoint(names)
             return Refill(launch, write, names) if is_other else None
     return None

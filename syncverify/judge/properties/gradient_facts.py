@@ -11,7 +11,7 @@ import torch
 
 from syncverify.judge.decoding import same_values
 from syncverify.judge.properties.judgement import launches_of_step
-from syncverify.judge.properties.sent import senders
+from syncverify.judge.properties.sent import Sent, sent_by
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.trace.records import (
     CollectiveLaunch,
@@ -103,7 +103,11 @@ class GradientFacts:
 
     def senders(self, launch: CollectiveLaunch) -> tuple[str, ...]:
         """Name the parameters whose gradients a launch sends; none if some value is unknown."""
-        return senders(self.expected.reference, self.rank, launch) or ()
+        return self.sent(launch).names or ()
+
+    def sent(self, launch: CollectiveLaunch) -> Sent:
+        """Return what the rank sends by a launch."""
+        return sent_by(self.expected.reference, self.rank, launch)
 
     def equals(self, value: torch.Tensor) -> bool:
         """Tell whether a value, cast to the observed dtype, is the observed gradient."""

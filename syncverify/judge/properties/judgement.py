@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from typing_extensions import override
 
 from syncverify.judge.cause import Mistake
+from syncverify.judge.properties.sent import Sent, sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation
@@ -58,6 +59,10 @@ class Judgement(Traced):
     def was_seen(self, point: str) -> bool:
         """Tell whether a rank read its gradients at a point, such as `reduced`."""
         return any(seen.point == point for seen in self.observations)
+
+    def sent(self, rank: int, launch: CollectiveLaunch) -> Sent:
+        """Return what a rank sends by a launch."""
+        return sent_by(self.reference, rank, launch)
 
     def numel(self, name: str, rank: int) -> int:
         """Count the elements of a rank's part of a gradient; 0 of a frozen parameter."""

@@ -26,7 +26,6 @@ from syncverify.judge.properties.disagreements import (
     why,
 )
 from syncverify.judge.properties.judgement import Judgement, Property
-from syncverify.judge.properties.sent import true_slots
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
@@ -196,8 +195,8 @@ def _mixed_up(judgement: Judgement, launches: Launches) -> Iterator[Violation]:
         # Values are read only where slots conflict: reading them is the slowest part.
         if not any(_conflicts(judgement, ranks, launch.slots, theirs.slots)):
             continue
-        slots = true_slots(judgement.reference, one, launch)
-        their_slots = true_slots(judgement.reference, other, theirs)
+        slots = judgement.sent(one, launch).slots
+        their_slots = judgement.sent(other, theirs).slots
         for slot, their_slot in _conflicts(judgement, ranks, slots, their_slots):
             details = (
                 f": {slot} on rank {one} meets {their_slot} on rank {other} "

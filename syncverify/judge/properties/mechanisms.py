@@ -32,12 +32,6 @@ from syncverify.judge.properties.gradient_facts import (
     where,
 )
 from syncverify.judge.properties.judgement import launches_of_step
-from syncverify.judge.properties.sent import (
-    elements,
-    senders_of_cut,
-    sends,
-    sent_parameters,
-)
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.feature_row import base_word
@@ -295,7 +289,7 @@ def _not_reduced(facts: GradientFacts) -> Cause | None:
     themselves = {
         f"the parameter {name!r} itself"
         for launch in facts.launches
-        for name in sent_parameters(facts.expected.reference, facts.rank, launch)
+        for name in facts.sent(launch).parameters
     }
     known = {name for sent in names if sent for name in sent}
     has = ", ".join([*sorted(known), *sorted(themselves)]) or "zeros"
@@ -306,7 +300,7 @@ def _sent_names(
     facts: GradientFacts, launch: CollectiveLaunch
 ) -> tuple[str, ...] | None:
     """Name the parameters whose gradients a launch sends, or parts of them that are reduced."""
-    names = senders_of_cut(facts.expected.reference, facts.rank, launch)
+    names = facts.sent(launch).names_of_cut
     source = _forwarded(facts, launch) if names is None else None
     return names if source is None else _sent_names(facts, source)
 
@@ -330,7 +324,7 @@ def _zeros_of_nobody(facts: GradientFacts) -> Cause | None:
         return None
     known = set[str]()
     for launch in facts.launches:
-        sent, names = elements(launch), facts.senders(launch)
+        sent, names = facts.sent(launch).elements, facts.senders(launch)
         # Zeros that are sent may be those of the gradient.
         if sent is None or not names or not sent.all() or facts.name in names:
             return None
@@ -393,8 +387,8 @@ def _summed_again(facts: GradientFacts) -> Cause | None:
     summed, factor, again = expected.total(expected.ranks), 1, list[CollectiveLaunch]()
     for launch in facts.launches:
         is_among = launch.reduce_op == "SUM" and {*launch.ranks} <= {*expected.ranks}
-        gradient = facts.name, summed * as_float(factor)
-        if is_among and sends(expected.reference, facts.rank, launch, gradient):
+        value = summed * as_float(factor)
+        if is_among and facts.sent(launch).has(facts.name, value):
             again.append(launch)
             factor *= len(launch.ranks)
     if not again or not facts.equals(expected.value() * as_float(factor)):
@@ -500,7 +494,7 @@ def _gone(facts: GradientFacts) -> Cause | None:
 def _sent_from(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
     own = facts.expected.part(facts.rank).reshape(-1)
     for launch in facts.launches:
-        sent = elements(launch)
+        sent = facts.sent(launch).elements
         for slot in find_slots({facts.name: place}, launch.regions):
             width = slot.num_bytes // len(own)
             start = slot.offset_bytes // width
