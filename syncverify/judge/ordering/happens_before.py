@@ -36,10 +36,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
-from syncverify.judge.ordering.data_flow import receives, sends
 from syncverify.trace.records import (
     HOST,
     Access,
@@ -57,6 +56,8 @@ from syncverify.trace.rounds import go_together, num_launches, until
 from syncverify.trace.run import Traces
 
 Semantics = Literal["stream", "host"]
+_FROM_ROOT: Final = frozenset({"broadcast", "scatter"})
+_TO_ROOT: Final = frozenset({"reduce", "gather"})
 
 
 class Observer:
@@ -189,8 +190,8 @@ class _RankWalk:
             yield from self._settle(lane)
             join(lane.clock, issuing.clock)
         collective = self.collectives[record.key]
-        collective.arrive(lane.clock, sends=sends(record, self.rank))
-        is_received = receives(record, self.rank)
+        collective.arrive(lane.clock, sends=_sends(record, self.rank))
+        is_received = _receives(record, self.rank)
         received = collective if is_received else None
         self.launched[record.key] = _InFlight(received, lane, lane.push())
         if is_received:
@@ -228,3 +229,19 @@ class _RankWalk:
 def _joined(lane: Lane, collective: CollectiveClock) -> Iterator[CollectiveClock]:
     yield from until(collective)
     join(lane.clock, collective.starts)
+
+
+def _sends(launched: CollectiveLaunch, rank: int) -> bool:
+    """Tell whether results of other ranks depend on a rank, by its launch."""
+    if launched.operation in _FROM_ROOT:
+        return launched.root in (None, rank)
+    return launched.operation != "recv"
+
+
+def _receives(launched: CollectiveLaunch, rank: int) -> bool:
+    """Tell whether the result of a rank depends on other ranks, by its launch."""
+    if launched.operation in _FROM_ROOT:
+        return launched.root != rank
+    if launched.operation in _TO_ROOT:
+        return launched.root in (None, rank)
+    return launched.operation != "send"

@@ -108,10 +108,6 @@ class WaitForStream:
             return f"insert `{self.awaited}.synchronize()` {self.point}"
         return f"insert `{self.waiting}.wait_stream({self.awaited})` {self.point}"
 
-    def applied(self, traces: Traces) -> Traces:
-        """Return the traces with this edge inserted."""
-        return [_inserted(trace, self) for trace in traces]
-
     def records(self, moment: Moment, _: Sequence[TraceRecord]) -> list[TraceRecord]:
         """Return the records to insert at a moment."""
         wait = (
@@ -145,10 +141,6 @@ class WaitForWork:
             f"{self.launched_at}, while `{self.waiting}` is current, {self.point}"
         )
 
-    def applied(self, traces: Traces) -> Traces:
-        """Return the traces with this edge inserted."""
-        return [_inserted(trace, self) for trace in traces]
-
     def records(
         self, moment: Moment, since: Sequence[TraceRecord]
     ) -> list[TraceRecord]:
@@ -181,11 +173,8 @@ class RecordStream:
             f"a reference until its stream waited for `{self.stream}`"
         )
 
-    def applied(self, traces: Traces) -> Traces:
-        """Return the traces with this edge inserted."""
-        return [self._applied(trace) for trace in traces]
-
-    def _applied(self, trace: Sequence[TraceRecord]) -> list[TraceRecord]:
+    def inserted(self, trace: Sequence[TraceRecord]) -> list[TraceRecord]:
+        """Return the trace of a rank with this call."""
         used = {
             region.storage
             for record in trace
@@ -202,6 +191,13 @@ class RecordStream:
 
 
 Edge = WaitForStream | WaitForWork | RecordStream
+
+
+def with_edge(traces: Traces, edge: Edge) -> Traces:
+    """Return the traces of all ranks with an edge inserted."""
+    if isinstance(edge, RecordStream):
+        return [edge.inserted(trace) for trace in traces]
+    return [_inserted(trace, edge) for trace in traces]
 
 
 def _inserted(

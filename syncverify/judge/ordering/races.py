@@ -45,7 +45,8 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Run, Traces
+from syncverify.trace.timeline.timeline import RecordKey
 
 _USES = (Access, CollectiveLaunch)  # `isinstance` is much slower on their union
 
@@ -98,24 +99,47 @@ def _work(use: MemoryUse) -> tuple[object, ...]:
     return (*place, use.ranks, use.signature, use.root)
 
 
+def places_of(
+    unordered: Unordered | None, run: Run
+) -> tuple[RecordKey, RecordKey] | None:
+    """Return the places of two records that nothing orders; None if the run lacks one."""
+    match unordered:
+        case Race():
+            pair: tuple[object, object] = (unordered.first, unordered.second)
+        case EarlyFree():
+            pair = (unordered.use, unordered.freed)
+        case None:
+            return None
+    # By identity: the judge may have left records out, which moves the others.
+    trace = run.ranks[unordered.rank].trace
+    places = {id(record): index for index, record in enumerate(trace)}
+    first, second = (places.get(id(record)) for record in pair)
+    if first is None or second is None:  # the run does not show the violation any more
+        return None
+    return (unordered.rank, first), (unordered.rank, second)
+
+
 @dataclass(frozen=True, slots=True)
 class Orderings:
     """All races and early frees of a run."""
 
     races: tuple[Race, ...] = ()  # sorted by rank, then by position of the second use
-    early_frees: tuple[
-        EarlyFree, ...
-    ] = ()  # sorted by rank, then by position of the free
-    harmless_frees: tuple[
-        EarlyFree, ...
-    ] = ()  # see Note [Memory that goes back to a pool]
+    # Sorted by rank, then by position of the free.
+    early_frees: tuple[EarlyFree, ...] = ()
+    # See Note [Memory that goes back to a pool].
+    harmless_frees: tuple[EarlyFree, ...] = ()
 
 
 def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Orderings:
     """Return all races and early frees of the traces of all ranks, which may end early."""
     if not any(_has_several_lanes(trace) for trace in traces):
         return Orderings()
-    finder = _Finder(traces, tuple({} for _ in traces), _ranks_of_subjects(traces))
+    ranks_of_subjects = {
+        rank
+        for rank, trace in enumerate(traces)
+        if any(isinstance(record, SubjectCall) for record in trace)
+    }
+    finder = _Finder(traces, tuple({} for _ in traces), ranks_of_subjects)
     walk(traces, semantics, finder)
     return Orderings(
         tuple(
@@ -130,14 +154,6 @@ def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Ordering
             for given_back in (finder.harmless_frees, *finder.given_back.values())
             for _, found in given_back
         ),
-    )
-
-
-def _ranks_of_subjects(traces: Traces) -> frozenset[int]:
-    return frozenset(
-        rank
-        for rank, trace in enumerate(traces)
-        if any(isinstance(record, SubjectCall) for record in trace)
     )
 
 
@@ -166,9 +182,8 @@ class _Finder(Observer):
     # Shadows by storage, one mapping for each rank.
     storages: tuple[dict[int, StorageShadow], ...]
     ranks_of_subjects: Set[int]  # they play a training program around a subject
-    races: dict[tuple[int, int, int], Race] = field(
-        default_factory=dict
-    )  # by rank and records
+    # By rank and records.
+    races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
     early_frees: list[EarlyFree] = field(default_factory=list)
     # Early frees into a pool, by lane. The next entry of the lane tells whether they are harmful;
     # until then they are not.

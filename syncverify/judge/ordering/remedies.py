@@ -23,6 +23,7 @@ from syncverify.judge.ordering.missing_waits import (
     RecordStream,
     WaitForStream,
     WaitForWork,
+    with_edge,
 )
 from syncverify.judge.ordering.races import (
     Orderings,
@@ -157,7 +158,7 @@ def _edges_for(
         if best is None:
             break
         edges.append(best)
-        traces = best.applied(traces)
+        traces = with_edge(traces, best)
         left = _all(judge_orderings(traces, semantics))
         remaining = next((found for found in left if _alike(found, target)), None)
     return tuple(edges), traces
@@ -175,7 +176,7 @@ def _best_edge(target: Unordered, traces: Traces, semantics: Semantics) -> Edge 
     best: Edge | None = None
     fewest_left = math.inf
     for edge in _candidates(target, traces[target.rank]):
-        left = _all(judge_orderings(edge.applied(traces), semantics))
+        left = _all(judge_orderings(with_edge(traces, edge), semantics))
         if _key(target) in {_key(found) for found in left}:
             continue
         if len(left) < fewest_left:

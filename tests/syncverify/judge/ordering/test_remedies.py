@@ -6,7 +6,12 @@ from dataclasses import replace
 import pytest
 
 from syncverify.judge.ordering.happens_before import Semantics
-from syncverify.judge.ordering.missing_waits import BeforeUse, Edge, WaitForWork
+from syncverify.judge.ordering.missing_waits import (
+    BeforeUse,
+    Edge,
+    WaitForWork,
+    with_edge,
+)
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.ordering.remedies import disorders
 from syncverify.trace.records import CollectiveWait
@@ -155,7 +160,7 @@ def test_every_labelled_disorder_has_a_remedy_that_holds() -> None:
 
 def applied(edges: Sequence[Edge], ranks: Traces) -> Traces:
     for edge in edges:
-        ranks = edge.applied(ranks)
+        ranks = with_edge(ranks, edge)
     return ranks
 
 
@@ -165,5 +170,5 @@ def test_work_is_known_by_its_communicator_and_its_ranks() -> None:
     edge = WaitForWork(
         "side", "all_reduce", labelled("launch"), BeforeUse(labelled("use"), "side")
     )
-    (after,) = edge.applied([[launched, ranks[0][1]]])
+    (after,) = with_edge([[launched, ranks[0][1]]], edge)
     assert after[1] == CollectiveWait(AT, (0, 1), ord("a"), "side", "dp")
