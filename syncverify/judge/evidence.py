@@ -122,11 +122,6 @@ class TooFewElements(Evidence):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadUnwritten(Evidence):
-    """Memory that was read before it was written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Disordered(Evidence):
     """Two uses of memory without an order, in words; the first event has to come first."""
 

@@ -46,10 +46,9 @@ from syncverify.trace.records import (
     HostWait,
     Mark,
     StreamWait,
-    TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Run
+from syncverify.trace.run import Run, Trace
 from syncverify.trace.source_lines import Origin
 
 _Launches = Sequence[CollectiveLaunch]
@@ -119,9 +118,7 @@ def _forgotten_handles(run: Run) -> Iterator[Remark]:
         yield Remark(operation, ranks, (line,), sentence)
 
 
-def _forgotten(
-    trace: Sequence[TraceRecord],
-) -> Iterator[tuple[CollectiveLaunch, bool]]:
+def _forgotten(trace: Trace) -> Iterator[tuple[CollectiveLaunch, bool]]:
     """Yield the launches of a rank that nothing waits for, and whether a later wait orders them."""
     issued = defaultdict[str, list[CollectiveLaunch]](list)  # by stream that runs them
     # By stream, the number of first launches that any wait orders, and a wait for a mark.
@@ -154,9 +151,7 @@ def _forgotten(
         yield from ((each, True) for each in _unread(trace, ordered))
 
 
-def _unread(
-    trace: Sequence[TraceRecord], launches: _Launches
-) -> Iterator[CollectiveLaunch]:
+def _unread(trace: Trace, launches: _Launches) -> Iterator[CollectiveLaunch]:
     """Yield the launches of which nothing reads a result, nor those of their line."""
     if not any(isinstance(record, Access) for record in trace):
         return  # accesses were not recorded

@@ -10,7 +10,7 @@ Note [A machine in a few numbers]
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,10 +25,9 @@ from syncverify.trace.records import (
     HostWait,
     Mark,
     StreamWait,
-    TraceRecord,
 )
 from syncverify.trace.rounds import go_together, num_launches, until
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 
 HOST_MICROSECONDS: Final = 2.0
 OPERATOR_MICROSECONDS: Final = 5.0
@@ -79,7 +78,7 @@ class _RankClock:
         """Time at which host and streams are done."""
         return max(self.host, *self.streams.values(), 0.0)
 
-    def steps(self, trace: Sequence[TraceRecord]) -> Iterator[_Meeting]:
+    def steps(self, trace: Trace) -> Iterator[_Meeting]:
         """Walk a trace; yield a collective whose other ranks are not there yet."""
         for record in trace:
             match record:

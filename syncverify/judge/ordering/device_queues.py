@@ -7,7 +7,7 @@ ranks runs it. So queues can wait for each other in a circle, though no host wai
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from syncverify.trace.records import (
@@ -19,7 +19,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.rounds import num_launches
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 
 # Runs the first entry of a queue, and tells whether it is done.
 _Entry = Callable[[], bool]
@@ -59,7 +59,7 @@ class _Device:
     # Collectives that this rank runs, or has run.
     running: set[CollectiveKey] = field(default_factory=set)
 
-    def queues_of(self, trace: Sequence[TraceRecord]) -> dict[str, list[_Entry]]:
+    def queues_of(self, trace: Trace) -> dict[str, list[_Entry]]:
         """Return the queue of each stream."""
         queues = defaultdict[str, list[_Entry]](list)
         marked = set[int]()

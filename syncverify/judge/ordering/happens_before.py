@@ -50,10 +50,9 @@ from syncverify.trace.records import (
     MemoryUse,
     StorageFreed,
     StreamWait,
-    TraceRecord,
 )
 from syncverify.trace.rounds import go_together, num_launches, until
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 
 Semantics = Literal["stream", "host"]
 _FROM_ROOT: Final = frozenset({"broadcast", "scatter"})
@@ -121,7 +120,7 @@ class _RankWalk:
     # number of lanes grows with the collectives in flight, not with all collectives.
     idle: list[Lane] = field(default_factory=list)
 
-    def steps(self, trace: Sequence[TraceRecord]) -> Iterator[CollectiveClock]:
+    def steps(self, trace: Trace) -> Iterator[CollectiveClock]:
         """Walk the trace; yield a collective whenever the rank must wait for its peers."""
         for index, record in enumerate(trace):
             if type(record) is Access:

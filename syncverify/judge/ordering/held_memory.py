@@ -27,7 +27,7 @@ from typing_extensions import override
 from syncverify.judge.ordering.clocks import Clock, Lane, join
 from syncverify.judge.ordering.happens_before import Observer, walk
 from syncverify.trace.records import StorageFreed, TraceRecord
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def held_memory(traces: Traces) -> HeldMemory:
     )
 
 
-def _with_deferring(trace: Sequence[TraceRecord]) -> Iterator[TraceRecord]:
+def _with_deferring(trace: Trace) -> Iterator[TraceRecord]:
     """Move each free to its recorded streams, as the allocator records its events."""
     for record in trace:
         if type(record) is not StorageFreed:

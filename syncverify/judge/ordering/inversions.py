@@ -8,7 +8,7 @@ as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from typing_extensions import override
@@ -16,13 +16,8 @@ from typing_extensions import override
 from syncverify.judge.ordering.clocks import Clock, Lane
 from syncverify.judge.ordering.happens_before import Observer, Semantics, walk
 from syncverify.judge.ordering.races import EarlyFree, Race
-from syncverify.trace.records import (
-    CollectiveLaunch,
-    CollectiveWait,
-    MemoryUse,
-    TraceRecord,
-)
-from syncverify.trace.run import Traces
+from syncverify.trace.records import CollectiveLaunch, CollectiveWait, MemoryUse
+from syncverify.trace.run import Trace, Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,7 @@ def inversions(
             yield Inversion(found.rank, late, frozenset(), until)
 
 
-def _end(use: MemoryUse, trace: Sequence[TraceRecord]) -> Iterator[int]:
+def _end(use: MemoryUse, trace: Trace) -> Iterator[int]:
     """Yield the position after the first wait for a use, if that is a collective."""
     if isinstance(use, CollectiveLaunch):
         for index, record in enumerate(trace):

@@ -6,7 +6,6 @@ rank, in every step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from typing_extensions import override
@@ -25,7 +24,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 from syncverify.trace.source_lines import NoLine, Origin
 
 # One number for all inserted marks: each is recorded and waited for at once.
@@ -108,7 +107,7 @@ class WaitForStream:
             return f"insert `{self.awaited}.synchronize()` {self.point}"
         return f"insert `{self.waiting}.wait_stream({self.awaited})` {self.point}"
 
-    def records(self, moment: Moment, _: Sequence[TraceRecord]) -> list[TraceRecord]:
+    def records(self, moment: Moment, _: Trace) -> list[TraceRecord]:
         """Return the records to insert at a moment."""
         wait = (
             HostWait(moment, _INSERTED_MARK, NoLine.UNKNOWN)
@@ -141,9 +140,7 @@ class WaitForWork:
             f"{self.launched_at}, while `{self.waiting}` is current, {self.point}"
         )
 
-    def records(
-        self, moment: Moment, since: Sequence[TraceRecord]
-    ) -> list[TraceRecord]:
+    def records(self, moment: Moment, since: Trace) -> list[TraceRecord]:
         """Return the records to insert at a moment, for the launches since the point before."""
         return [
             CollectiveWait(
@@ -173,7 +170,7 @@ class RecordStream:
             f"a reference until its stream waited for `{self.stream}`"
         )
 
-    def inserted(self, trace: Sequence[TraceRecord]) -> list[TraceRecord]:
+    def inserted(self, trace: Trace) -> list[TraceRecord]:
         """Return the trace of a rank with this call."""
         used = {
             region.storage
@@ -200,9 +197,7 @@ def with_edge(traces: Traces, edge: Edge) -> Traces:
     return [_inserted(trace, edge) for trace in traces]
 
 
-def _inserted(
-    trace: Sequence[TraceRecord], wait: WaitForStream | WaitForWork
-) -> list[TraceRecord]:
+def _inserted(trace: Trace, wait: WaitForStream | WaitForWork) -> list[TraceRecord]:
     """Insert a wait at each of its points, for the records since the point before."""
     result: list[TraceRecord] = []
     since = 0

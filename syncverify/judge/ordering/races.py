@@ -45,7 +45,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Run, Traces
+from syncverify.trace.run import Run, Trace, Traces
 from syncverify.trace.timeline.timeline import RecordKey
 
 _USES = (Access, CollectiveLaunch)  # `isinstance` is much slower on their union
@@ -161,7 +161,7 @@ def _sorted(frees: Iterable[EarlyFree]) -> tuple[EarlyFree, ...]:
     return tuple(sorted(frees, key=lambda found: (found.rank, found.free_index)))
 
 
-def _has_several_lanes(trace: Sequence[TraceRecord]) -> bool:
+def _has_several_lanes(trace: Trace) -> bool:
     """Tell whether a rank uses several lanes; the entries of one lane are in order."""
     streams: set[str] = set()
     for record in trace:
@@ -219,7 +219,10 @@ class _Finder(Observer):
         storage = self.storages[lane.rank].pop(record.storage, None)
         if storage is None:
             return
-        trace = self.traces[lane.rank]
+        trace, is_of_subject = (
+            self.traces[lane.rank],
+            lane.rank in self.ranks_of_subjects,
+        )
         uses = _unordered(storage.last, lane.clock)
         for clock in recorded:
             uses = _unordered(uses, clock)
@@ -228,22 +231,23 @@ class _Finder(Observer):
             if use.runs_on in (*record.recorded_streams, *record.engine_streams):
                 continue
             found = EarlyFree(lane.rank, last[1], index, use, record)
-            if lane.name != record.stream or self._lacks_work(lane):
+            # The training program around a subject queues work that the trace lacks.
+            lacks_work = lane.name == DEFAULT_STREAM and is_of_subject
+            if lane.name != record.stream or lacks_work:
                 self.early_frees.append(found)  # the pool is in use again for certain
             else:
                 entry = ({use_lane: last}, found)
                 self.given_back.setdefault(lane.index, []).append(entry)
-
-    def _lacks_work(self, lane: Lane) -> bool:
-        """Tell whether a stream holds work that the trace lacks."""
-        return lane.name == DEFAULT_STREAM and lane.rank in self.ranks_of_subjects
 
     def _touch(
         self, region: MemoryRegion, lane: Lane, here: LastUse, *, writes: bool
     ) -> None:
         if region.start_byte >= region.end_byte:
             return
-        storage = self._storage(lane, region.storage)
+        storages = self.storages[lane.rank]
+        storage = storages.get(region.storage)
+        if storage is None:
+            storage = storages[region.storage] = StorageShadow(lane.index)
         if storage.only_lane is not None:
             if storage.only_lane == lane.index:
                 storage.note(here)
@@ -256,8 +260,8 @@ class _Finder(Observer):
             for last in earlier:
                 for index, (count, first) in last.items():
                     if clock.get(index, 0) < count:
-                        common = _common(region, other.region)
-                        self._report(lane.rank, first, here[1], common)
+                        key = (lane.rank, first, here[1])
+                        self._report(key, region, other.region)
         if writes:
             # Accesses before this write are forgotten: a later use that races with one of
             # them races with this write too.
@@ -283,20 +287,16 @@ class _Finder(Observer):
                     cell.reads.clear()
                     cell.writes[lane] = at
 
-    def _storage(self, lane: Lane, number: int) -> StorageShadow:
-        storages = self.storages[lane.rank]
-        storage = storages.get(number)
-        if storage is None:
-            storage = storages[number] = StorageShadow(lane.index)
-        return storage
-
-    def _report(self, rank: int, first: int, second: int, region: MemoryRegion) -> None:
-        trace = self.traces[rank]
-        key = (rank, first, second)
+    def _report(
+        self, key: tuple[int, int, int], left: MemoryRegion, right: MemoryRegion
+    ) -> None:
         if key not in self.races:
-            self.races[key] = Race(
-                *key, _memory_use(trace[first]), _memory_use(trace[second]), region
-            )
+            rank, *pair = key
+            first, second = (_memory_use(self.traces[rank][index]) for index in pair)
+            start = max(left.start_byte, right.start_byte)
+            end = min(left.end_byte, right.end_byte)
+            common = MemoryRegion(left.storage, start, end)
+            self.races[key] = Race(*key, first, second, common)
 
 
 def _memory_use(record: TraceRecord) -> MemoryUse:
@@ -309,11 +309,3 @@ def _unordered(last: Last, clock: Clock) -> Last:
     if not last:
         return last
     return {lane: at for lane, at in last.items() if clock.get(lane, 0) < at[0]}
-
-
-def _common(left: MemoryRegion, right: MemoryRegion) -> MemoryRegion:
-    return MemoryRegion(
-        left.storage,
-        max(left.start_byte, right.start_byte),
-        min(left.end_byte, right.end_byte),
-    )

@@ -8,7 +8,7 @@ missing. All races and early frees that one remedy removes are one disorder.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from typing_extensions import override
@@ -25,12 +25,7 @@ from syncverify.judge.ordering.missing_waits import (
     WaitForWork,
     with_edge,
 )
-from syncverify.judge.ordering.races import (
-    Orderings,
-    Race,
-    Unordered,
-    judge_orderings,
-)
+from syncverify.judge.ordering.races import Orderings, Race, Unordered, judge_orderings
 from syncverify.trace.operations import LENDING
 from syncverify.trace.records import (
     Access,
@@ -40,9 +35,8 @@ from syncverify.trace.records import (
     StorageFreed,
     SubjectCall,
     SubjectReturn,
-    TraceRecord,
 )
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 from syncverify.trace.source_lines import NoLine
 
 _TURNS = (SubjectCall, SubjectReturn)
@@ -104,7 +98,7 @@ def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]
     return result
 
 
-def _places(trace: Sequence[TraceRecord]) -> dict[int, int]:
+def _places(trace: Trace) -> dict[int, int]:
     """Return the positions of records by identity, and of frees by the storage's number.
 
     A remedy may replace the record of a free. Numbers of storages are made negative, so
@@ -124,9 +118,7 @@ def _placed(found: Unordered, places: Mapping[int, int]) -> Unordered:
     return replace(found, use_index=use, free_index=free)
 
 
-def last_turn(
-    trace: Sequence[TraceRecord], index: int
-) -> SubjectCall | SubjectReturn | None:
+def last_turn(trace: Trace, index: int) -> SubjectCall | SubjectReturn | None:
     """Return the last call or return of the subject before the record at `index`."""
     turns = (e for e in reversed(trace[:index]) if isinstance(e, _TURNS))
     return next(turns, None)
@@ -186,7 +178,7 @@ def _best_edge(target: Unordered, traces: Traces, semantics: Semantics) -> Edge 
     return best
 
 
-def _candidates(target: Unordered, trace: Sequence[TraceRecord]) -> Iterator[Edge]:
+def _candidates(target: Unordered, trace: Trace) -> Iterator[Edge]:
     if isinstance(target, Race):
         for point in _insertion_points(target, trace):
             yield from _waits(target.first, trace, target.second.stream, point)
@@ -203,9 +195,7 @@ def _call_for(found: Unordered) -> str:
     return "`record_stream()`" if is_free else "wait"
 
 
-def _insertion_points(
-    race: Race, trace: Sequence[TraceRecord]
-) -> Iterator[InsertionPoint]:
+def _insertion_points(race: Race, trace: Trace) -> Iterator[InsertionPoint]:
     """Yield points for a wait: in the subject's code before the training program's."""
     turn = last_turn(trace, race.second_index)
     second = race.second
@@ -223,10 +213,7 @@ def _insertion_points(
 
 
 def _waits(
-    awaited: MemoryUse,
-    trace: Sequence[TraceRecord],
-    waiting: str,
-    point: InsertionPoint,
+    awaited: MemoryUse, trace: Trace, waiting: str, point: InsertionPoint
 ) -> Iterator[Edge]:
     if not _runs_aside(awaited):
         yield WaitForStream(waiting, awaited.stream, point)
@@ -247,9 +234,7 @@ def _runs_aside(use: MemoryUse) -> bool:
     return isinstance(use, CollectiveLaunch) and use.communication_stream != use.stream
 
 
-def _streams_that_get(
-    launch: CollectiveLaunch, trace: Sequence[TraceRecord]
-) -> list[str]:
+def _streams_that_get(launch: CollectiveLaunch, trace: Trace) -> list[str]:
     waits = (
         record
         for record in trace

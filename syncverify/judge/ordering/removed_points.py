@@ -13,7 +13,7 @@ Note [References that are kept until a wait]
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -29,7 +29,7 @@ from syncverify.trace.records import (
     StreamWait,
     TraceRecord,
 )
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 from syncverify.trace.source_lines import Origin, SourceLine
 from syncverify.trace.sync_points import PointKind, SyncPoint
 
@@ -55,7 +55,7 @@ def without(traces: Traces, point: SyncPoint) -> Traces:
     return [[*rest(trace, point)] for trace in traces]
 
 
-def _points(trace: Sequence[TraceRecord]) -> Iterator[SyncPoint]:
+def _points(trace: Trace) -> Iterator[SyncPoint]:
     waits = {each.source for each in trace if isinstance(each, StreamWait | HostWait)}
     synchronous = _synchronous(trace)
     for record in trace:
@@ -88,7 +88,7 @@ def _kinds(record: TraceRecord) -> Iterator[tuple[PointKind, Origin]]:
                 yield "record_stream", origin
 
 
-def _synchronous(trace: Sequence[TraceRecord]) -> set[CollectiveKey]:
+def _synchronous(trace: Trace) -> set[CollectiveKey]:
     """Return the collectives that torch waits for in the call that launches them."""
     return {
         each.key
@@ -98,7 +98,7 @@ def _synchronous(trace: Sequence[TraceRecord]) -> set[CollectiveKey]:
     }
 
 
-def _without(trace: Sequence[TraceRecord], point: SyncPoint) -> Iterator[TraceRecord]:
+def _without(trace: Trace, point: SyncPoint) -> Iterator[TraceRecord]:
     gone = _barriers_at(trace, point)
     for record in trace:
         match record:
@@ -110,7 +110,7 @@ def _without(trace: Sequence[TraceRecord], point: SyncPoint) -> Iterator[TraceRe
                 yield record
 
 
-def _barriers_at(trace: Sequence[TraceRecord], point: SyncPoint) -> set[CollectiveKey]:
+def _barriers_at(trace: Trace, point: SyncPoint) -> set[CollectiveKey]:
     return {
         each.key
         for each in trace
@@ -149,7 +149,7 @@ class _Kept:
     since: int
 
 
-def _dropped(trace: Sequence[TraceRecord], point: SyncPoint) -> Iterator[TraceRecord]:
+def _dropped(trace: Trace, point: SyncPoint) -> Iterator[TraceRecord]:
     moved = [kept for kept in _kept(trace) if kept.point == point]
     gone = {kept.freed for kept in moved}
     for index, record in enumerate(trace):
@@ -161,7 +161,7 @@ def _dropped(trace: Sequence[TraceRecord], point: SyncPoint) -> Iterator[TraceRe
                 yield replace(freed, moment=record.moment)
 
 
-def _kept(trace: Sequence[TraceRecord]) -> Iterator[_Kept]:
+def _kept(trace: Trace) -> Iterator[_Kept]:
     """Yield the references of a rank that are kept over a wait after the last use."""
     memory = dict[int, _Memory]()
     in_flight = dict[CollectiveKey, set[int]]()

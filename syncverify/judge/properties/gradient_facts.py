@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Observation, RankRun
+from syncverify.trace.run import Observation, RankRun, Trace
 
 
 @dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
@@ -50,7 +50,7 @@ class GradientFacts:
         return f"it is rank {self.rank}'s own gradient"
 
     @cached_property
-    def trace(self) -> Sequence[TraceRecord]:
+    def trace(self) -> Trace:
         """Records up to the return of the call before the observation; none if it never came."""
         seen, trace = self.observation, self.rank_run.trace
         phase: Phase = "wait" if seen.micro_batch is None else "backward"

@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -24,7 +24,7 @@ from syncverify.scenario.layout import local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
-from syncverify.trace.run import Observation, RankRun, Run
+from syncverify.trace.run import Observation, RankRun, Run, Trace
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Judgement(Traced):
         return step == self.refused_step
 
     @override
-    def _judged_records(self, rank_run: RankRun) -> Sequence[TraceRecord]:
+    def _judged_records(self, rank_run: RankRun) -> Trace:
         """Return the trace of a rank without the refused step, whose gradients are not used."""
         refused, trace = self.refused_step, rank_run.trace
         if refused is None:
@@ -200,14 +200,10 @@ def early_launches(judgement: Judgement, rank: int) -> Iterator[CollectiveLaunch
             yield launch
 
 
-def _cause(found: Violation) -> object:
-    return found.cause
-
-
 def merge(
     name: str,
     findings: Iterable[Violation],
-    key: Callable[[Violation], object] = _cause,
+    key: Callable[[Violation], object] = operator.attrgetter("cause"),
 ) -> list[Violation]:
     """Return one violation per cause, or per another key, for the findings of one property.
 

@@ -26,7 +26,7 @@ from syncverify.judge.properties.disagreements import (
     why,
 )
 from syncverify.judge.properties.judgement import Judgement, Property
-from syncverify.judge.traced import Traced, launches_of
+from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
@@ -48,12 +48,10 @@ def ranks_meet(judgement: Judgement) -> bool:
     return any(len(each.ranks) > 1 for each in launches_of(judgement.records))
 
 
-def _in_any_program(traced: Traced) -> Iterator[Violation]:
-    return mismatches(traced.run, lambda met, _two: skipped_by(traced.run, met))
-
-
 @Property(
-    in_any_program=_in_any_program,
+    in_any_program=lambda traced: mismatches(
+        traced.run, lambda met, _two: skipped_by(traced.run, met)
+    ),
     order=30,
     applies=ranks_meet,
     example="two buckets of equal size, swapped on one rank",

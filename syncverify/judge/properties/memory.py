@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from syncverify.judge.cause import Mistake
-from syncverify.judge.evidence import PiledUp, ReadUnwritten
+from syncverify.judge.evidence import Evidence, PiledUp
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
@@ -59,7 +59,7 @@ def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
                     f"{record.made_at} and not written since",
                     rank,
                     None,
-                    ReadUnwritten(rank=rank, named=(record.made_at, record.source)),
+                    Evidence(rank=rank, named=(record.made_at, record.source)),
                 )
 
 

@@ -209,12 +209,8 @@ def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Violation]:
     yield from _of_family(judgement, {"zeroed_in_flight", "used_before_zeroed"})
 
 
-def _early_frees(traced: Traced) -> Iterator[Violation]:
-    return _of_lines(traced, EarlyFree, "freed_in_use")
-
-
 @_property_of_order(
-    in_any_program=_early_frees,
+    in_any_program=lambda traced: _of_lines(traced, EarlyFree, "freed_in_use"),
     order=100,
     applies=frees_memory,
     example="a temporary dropped while a side stream uses it",

@@ -16,10 +16,9 @@ from syncverify.trace.records import (
     Moment,
     SubjectCall,
     SubjectReturn,
-    TraceRecord,
 )
 from syncverify.trace.regions import overlap as share_bytes
-from syncverify.trace.run import Run
+from syncverify.trace.run import Run, Trace
 
 # Backwards with a hook of the user behind the synchronizer's own, after an accumulation.
 _HAS_LATER_HOOKS = frozenset({"hook_reads_grad", "hook_writes_grad", "hooks_of_others"})
@@ -166,9 +165,7 @@ def _may_not_overlap(scenario: Scenario) -> bool:
     )
 
 
-def _first_possible(
-    trace: Sequence[TraceRecord], last: Moment
-) -> tuple[CollectiveLaunch, bool] | None:
+def _first_possible(trace: Trace, last: Moment) -> tuple[CollectiveLaunch, bool] | None:
     """Return the first launch of a step if it could overlap, and whether it did."""
     launches = [
         (index, record)
@@ -191,7 +188,7 @@ def _first_possible(
 
 
 def _last_write(
-    trace: Sequence[TraceRecord], moment: Moment, launches: Sequence[CollectiveLaunch]
+    trace: Trace, moment: Moment, launches: Sequence[CollectiveLaunch]
 ) -> int | None:
     """Return the position at which a backward last wrote memory of these launches."""
     regions = [region for launch in launches for region in launch.regions]

@@ -96,7 +96,9 @@ def copies_apart(
         every = [*group]
         apart = [each for value in every for each in _apart(value)]
         if apart:
-            cause = _cause(apart, layout)
+            pairs = {(min(e.got), rank) for e in apart for rank in e.wrong_ranks}
+            own = tuple(sorted({rank for each in apart for rank in each.got}))
+            cause = CopiesRoundedApart(own, fewest_axes(pairs, layout))
             found.append(WrongQuantity(quantity, step, cause, tuple(apart), len(every)))
     follows = {each.quantity for each in found[1:]} - {e.quantity for e in found[:1]}
     ordered = tuple(each for each in Quantity if each in follows)
@@ -129,9 +131,3 @@ def _apart(value: ComparedValue) -> Iterator[ComparedValue]:
         )
         if beside.wrong_ranks:
             yield beside
-
-
-def _cause(apart: Sequence[ComparedValue], layout: Layout) -> CopiesRoundedApart:
-    pairs = {(min(each.got), rank) for each in apart for rank in each.wrong_ranks}
-    ranks = dict.fromkeys(rank for each in apart for rank in each.got)
-    return CopiesRoundedApart(tuple(sorted(ranks)), fewest_axes(pairs, layout))

@@ -81,7 +81,9 @@ def _independent(
     quantity, step = wrong[0].quantity, wrong[0].step
     if quantity in _EXACT and any(each.quantity in _EXACT for each in found):
         return []
-    not_updated = {name for each in found for name in _not_updated(each)}
+    # Gradients of parameters that the optimizer leaves may pile up.
+    left = (each for each in found if isinstance(each.cause, NotUpdated))
+    not_updated = {name for each in left for name in each.names}
     wrong = [each for each in wrong if parameter_of(each.name) not in not_updated]
     unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
     ignored = unread(unexplained, play.ranks)
@@ -106,13 +108,6 @@ def _factors(found: Sequence[WrongQuantity]) -> dict[str, float]:
         if each.quantity is Quantity.GRADIENT and isinstance(each.cause, Scaled)
         for name in each.names
     }
-
-
-def _not_updated(found: WrongQuantity) -> list[str]:
-    """Return the parameters that the optimizer leaves, and whose gradients may pile up."""
-    if not isinstance(found.cause, NotUpdated):
-        return []
-    return [each.name for each in found.differences]
 
 
 def _spread(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:

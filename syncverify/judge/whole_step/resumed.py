@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -176,48 +176,32 @@ class ResumedPlay:
         return not any(each.read_elsewhere or each.copied for each in steps)
 
     def _cause(self, found: ComparedValue) -> StepMistake:
-        fresh = {
-            rank: self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
-            for rank in found.got
-        }
-        return _loading_cause(found, fresh, self.saved_on, self.layout)
+        """Return the mistake behind a wrong value after loading."""
+        if all(self._is_fresh(found, rank) for rank in found.wrong_ranks):
+            return NotLoaded()
+        # One layout wrote the checkpoint, another one read it.
+        sizes = {size for each in (self.saved_on, self.layout) for _, size in each.axes}
+        numbers = sorted(sizes | {self.saved_on.num_ranks, self.layout.num_ranks})
+        for parts, right in _divided(found, numbers):
+            order = _order(parts, right, found.tolerance)
+            if order is not None and order != tuple(range(len(right))):
+                return Misplaced(order)
+        return copy_cause(found, self.layout)
+
+    def _is_fresh(self, found: ComparedValue, rank: int) -> bool:
+        """Tell whether a rank has the value from before loading."""
+        before = self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
+        value = found.got[rank]
+        if value is None or before is None:
+            # The state of a new optimizer is empty, or zero.
+            return value is None or not value.any()
+        return is_close(value, before, 0.0)
 
 
 def _rest(values: RankValues, first: int) -> RankValues:
     """Return the values of the later steps."""
     start, steps = values.parameters_before(first), values.steps[first:]
     return replace(values, start=start, steps=steps, batches=values.batches[first:])
-
-
-def _loading_cause(
-    found: ComparedValue,
-    fresh: Mapping[int, torch.Tensor | None],
-    saved_on: Layout,
-    layout: Layout,
-) -> StepMistake:
-    """Return the mistake behind a wrong value after loading.
-
-    One layout wrote the checkpoint, another one read it. Fresh values are those before loading, by rank.
-    """
-    if all(_is_fresh(found, fresh, rank) for rank in found.wrong_ranks):
-        return NotLoaded()
-    sizes = {size for each in (saved_on, layout) for _, size in each.axes}
-    numbers = sorted(sizes | {saved_on.num_ranks, layout.num_ranks})
-    for parts, right in _divided(found, numbers):
-        order = _order(parts, right, found.tolerance)
-        if order is not None and order != tuple(range(len(right))):
-            return Misplaced(order)
-    return copy_cause(found, layout)
-
-
-def _is_fresh(
-    found: ComparedValue, fresh: Mapping[int, torch.Tensor | None], rank: int
-) -> bool:
-    value, before = found.got[rank], fresh.get(rank)
-    if value is None or before is None:
-        # The state of a new optimizer is empty, or zero.
-        return value is None or not value.any()
-    return is_close(value, before, 0.0)
 
 
 def _divided(

@@ -117,13 +117,9 @@ def _dtypes_of_updates(ranks: Sequence[RankValues]) -> Iterator[torch.dtype]:
         for step in rank.steps:
             for quantity in _OF_UPDATES:
                 for value in step.tensors.get(quantity, {}).values():
-                    if value is not None and _rounds(value):
+                    # Rounding does not matter for counters, which have one element.
+                    if _is_real(value) and not _is_scalar(value):
                         yield value.dtype
-
-
-def _rounds(value: object) -> bool:
-    """Tell whether a value is a tensor that rounding matters for: counters have one element."""
-    return _is_real(value) and not _is_scalar(value)
 
 
 def _is_real(value: object) -> TypeGuard[torch.Tensor]:
@@ -198,7 +194,9 @@ class LoweredDtypes(HarnessMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001  # of `item()`
-            self._note_read(args[0])
+            scalar = args[0]
+            if _is_scalar(scalar) and _is_lower(scalar.dtype, torch.float64):
+                self._read.append((weakref.ref(scalar), scalar.dtype))
         elif not func.is_view:
             listed = (*written_in_place(func, args, kwargs), *tree_iter(result))
             written = [each for each in listed if _is_real(each)]
@@ -208,10 +206,6 @@ class LoweredDtypes(HarnessMode):
                 tensors = (each for each in written if not _is_scalar(each))
                 self.has_overflowed |= any(map(_overflows, tensors))
         return result
-
-    def _note_read(self, scalar: torch.Tensor) -> None:
-        if _is_scalar(scalar) and _is_lower(scalar.dtype, torch.float64):
-            self._read.append((weakref.ref(scalar), scalar.dtype))
 
     def _note(
         self, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor]

@@ -17,14 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from syncverify.trace.records import (
-    CollectiveKey,
-    CollectiveLaunch,
-    CollectiveWait,
-    TraceRecord,
-)
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch, CollectiveWait
 from syncverify.trace.rounds import go_together, until
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +69,7 @@ class _Meeting:
 
 
 def _placed(
-    trace: Sequence[TraceRecord],
-    own: list[int],
-    meetings: Mapping[CollectiveKey, _Meeting],
+    trace: Trace, own: list[int], meetings: Mapping[CollectiveKey, _Meeting]
 ) -> Iterator[_Meeting]:
     """Give the records of a rank their ticks; yield a collective that others may still launch."""
     for record in trace:
