@@ -18,9 +18,8 @@ class Mistake:
     hint: str  # the repair to try first
     _: KW_ONLY
     hint_of_means: str = ""  # under a contract of means; "" if it is the same
-    hint_of_factors: str = (
-        ""  # under a contract with a divide factor; "" if it is the same
-    )
+    # Under a contract with a divide factor; "" if it is the same.
+    hint_of_factors: str = ""
     # It tells the place or the count of an error, but not its reason. Another scenario, often a
     # smaller one, may show a better cause of the same defect.
     is_vague: bool = False

@@ -159,12 +159,7 @@ class Reference:
 
     def reduced(self, spec: ParameterSpec, rank: int, step: int) -> torch.Tensor:
         """Return the right gradient after `wait()`, in float64."""
-        count = step_plan.num_micro_batches(self.scenario, step)
-        parts = [
-            self.local(spec, q, step, range(count))
-            for q in self.contributors(spec, rank)
-        ]
-        return torch.stack(parts).sum(dim=0) / self.divisor(spec, rank)
+        return reduced_gradient(self, spec, rank, step).value()
 
 
 @functools.lru_cache(maxsize=64)
@@ -249,6 +244,15 @@ class ExpectedGradient:
             if local_shape(mesh, self.spec, rank) == shape
         )
         return tuple(itertools.islice(alike, _MAX_ALIKE))
+
+
+def reduced_gradient(
+    reference: Reference, spec: ParameterSpec, rank: int, step: int
+) -> ExpectedGradient:
+    """Return the gradient of a rank after `wait()`."""
+    count = step_plan.num_micro_batches(reference.scenario, step)
+    ranks, divisor = reference.contributors(spec, rank), reference.divisor(spec, rank)
+    return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
 
 
 def local_gradient(

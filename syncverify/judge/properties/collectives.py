@@ -282,10 +282,7 @@ def _accumulated(judgement: Judgement) -> Iterator[AfterWait]:
             for spec in judgement.scenario.trainable:
                 if seen.gradients[spec.name] is not None:
                     count = seen.micro_batch + 1
-                    yield (
-                        local_gradient(reference, spec, rank, seen.step, count),
-                        seen,
-                    )
+                    yield local_gradient(reference, spec, rank, seen.step, count), seen
 
 
 def _early_reductions(judgement: Judgement) -> Iterator[Violation]:

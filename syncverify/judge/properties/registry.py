@@ -56,21 +56,11 @@ def judge_run(
 ) -> Verdict:
     """Judge a run by all properties, or by those that need no data where it has none.
 
-    Args:
-        scenario: The scenario that was played.
-        run: Its observations and traces.
-        capabilities: The promises of the subject.
-        again: A second run of the same scenario and schedule, if there is one.
-
-    Returns:
-        The violations, and the names of the properties that applied.
+    `again` is a second run of the same scenario and schedule, if there is one.
     """
-    judgement = Judgement(
-        scenario, run, reference(scenario, capabilities, run.device), again
-    )
-    judging = [
-        each for each in ALL_PROPERTIES if run.carries_data or not each.needs_data
-    ]
+    oracle = reference(scenario, capabilities, run.device)
+    judgement = Judgement(scenario, run, oracle, again)
+    judging = [e for e in ALL_PROPERTIES if run.carries_data or not e.needs_data]
     violations = [
         violation
         for each in judging

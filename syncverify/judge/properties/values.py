@@ -400,10 +400,9 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
             )
         if not signs:
             apart.add(cause.kind)
-        if cause.kind == "not_finite" and not overflows(judgement.scenario):
-            is_proven = (
-                True  # nothing may have come here from a gradient that overflows
-            )
+        # Without an overflow, nothing may have come here from another gradient.
+        is_infinite = cause.kind == "not_finite"
+        is_proven |= is_infinite and not overflows(judgement.scenario)
         readings = list[str]()
         if not is_proven and cause.kind in VALUE_CAUSES and cause.kind not in seen:
             readings = other_readings(expected, observed, cause)

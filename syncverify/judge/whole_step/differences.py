@@ -115,10 +115,7 @@ class OneRank:
     ) -> ComparedValue:
         """Return a value with its tolerance; see Note [The bound of rounding] in `noise.py`.
 
-        Args:
-            found: The value, with any tolerance.
-            quantity: The quantity of one rank that it has to be.
-            step: The step of that quantity.
+        Quantity and step are those of the value on one rank that it has to be.
         """
         tensors, roundings = self.tensors(quantity, step), self.roundings
         value = tensors[found.name]

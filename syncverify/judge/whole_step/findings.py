@@ -179,20 +179,20 @@ def _causes(
             bias = added_bias(wrong, play, start) if is_open else None
             return causes if bias is None else [(bias, [*wrong])]
         case Quantity.STEPPED:
-            return clip_causes(wrong, play, known)
-    return grouped((each, _cause(each, play, known)) for each in wrong)
+            return clip_causes(wrong, known)
+    return grouped((each, _cause(each, known)) for each in wrong)
 
 
-def _cause(found: ComparedValue, play: MeshPlay, known: Known) -> StepMistake:
+def _cause(found: ComparedValue, known: Known) -> StepMistake:
     match found.quantity:
         case Quantity.NORM | Quantity.RETURNED if found.name == "norm":
-            return norm_cause(found, play.squares(found.step), known)
+            return norm_cause(found, known)
         case Quantity.SKIPPED:
             steps = next(iter(found.expected.values()))
             return Decided(tuple(found.wrong_ranks), int(steps))
         case Quantity.STATE | Quantity.PARAMETER:
-            return _update_cause(found, play)
-    return copy_cause(found, play.layout)
+            return _update_cause(found, known.play)
+    return copy_cause(found, known.layout)
 
 
 def _update_cause(found: ComparedValue, play: MeshPlay) -> StepMistake:

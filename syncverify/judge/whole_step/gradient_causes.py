@@ -124,7 +124,7 @@ def _missing(found: ComparedValue, known: Known) -> StepMistake | None:
     empty = [rank for rank in found.wrong_ranks if _is_zero(found.got[rank])]
     if empty != found.wrong_ranks:
         return None
-    if known.frozen and all(found.name in known.frozen[rank] for rank in empty):
+    if all(found.name in known.play.ranks[rank].frozen for rank in empty):
         return OtherlyFrozen(tuple(empty), are_frozen=True)
     return Missing(tuple(empty))
 
@@ -162,8 +162,8 @@ def _ranks_scaled(found: ComparedValue, _: Known) -> StepMistake | None:
 
 def scaled_by(factor: float, known: Known) -> Scaled:
     """Return the cause of values that are all multiplied by a factor."""
-    whole = factor if factor >= 1 else 1 / factor
-    is_scale = known.scale != 1 and is_number(whole, known.scale)
+    whole, scale = factor if factor >= 1 else 1 / factor, known.play.scale
+    is_scale = scale != 1 and is_number(whole, scale)
     axes = axes_with(known.layout, factor)
     return Scaled(rounded(factor), axes, is_scale, known.is_number_of_parts(factor))
 

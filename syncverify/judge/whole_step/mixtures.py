@@ -60,7 +60,7 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
 
 def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
     """Yield by which factors micro-batches count, where these are the same on all ranks."""
-    columns, number = known.micro_batches, known.num_micro_batches
+    columns, number = known.micro_batches, known.play.num_micro_batches
     if len(usable(columns)) < len(columns):
         return
     for wrong, right, explained in _solved(found, columns, known):
@@ -117,11 +117,8 @@ def _solved(
             continue
         if slack:
             wrong = right * _simplest(wrong / right, subset, columns, slack)
-        yield (
-            wrong,
-            right,
-            [each for each in found if _fits(each, columns, wrong, known)],
-        )
+        explained = [each for each in found if _fits(each, columns, wrong, known)]
+        yield wrong, right, explained
         if len(subset) == len(found):
             return
 
@@ -216,7 +213,7 @@ def _piece(
     """Return a rank's part of a whole value; zeros where there is none."""
     if value is None:
         return torch.zeros_like(found.expected[rank])
-    layout, own = known.layout, known.own
+    layout, own = known.layout, known.play.own
     return piece(found.name, value, rank, found.got[rank], layout=layout, own=own)
 
 

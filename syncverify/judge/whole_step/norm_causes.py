@@ -28,7 +28,7 @@ from syncverify.judge.whole_step.gradient_causes import (
     not_a_number,
     scaled_by,
 )
-from syncverify.judge.whole_step.mesh_play import Known, MeshPlay, Squares
+from syncverify.judge.whole_step.mesh_play import Known, Squares
 from syncverify.judge.whole_step.mixtures import Explained
 from syncverify.judge.whole_step.values import Quantity
 
@@ -46,8 +46,9 @@ ParameterNames = tuple[str, ...]
 WrongSquares = tuple[NormMistake, list[float]]
 
 
-def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMistake:
+def norm_cause(found: ComparedValue, known: Known) -> StepMistake:
     """Return the mistake that explains a wrong norm on all ranks."""
+    squares = known.play.squares(found.step)
     if (no_number := not_a_number(found, known)) is not None:
         return no_number
     norms = {
@@ -193,10 +194,8 @@ def _of_group(
     if all(is_split) and is_everywhere:
         yield NormOf(names, axes, is_missing=True), parts
         first = [squares.of_first_rank([n], split_over[n], axis) for n in names]
-        yield (
-            NormOfOneRank(names, axes),
-            [sum(each) for each in zip(*first, strict=True)],
-        )
+        sums = [sum(each) for each in zip(*first, strict=True)]
+        yield NormOfOneRank(names, axes), sums
     elif is_everywhere and not any(is_split):
         whole = squares.whole(names) * squares.layout.size(axes)
         yield NormOf(names, axes, is_missing=False), [whole for _ in ranks]
@@ -209,11 +208,10 @@ def coefficient_of(norm: float, clip: float) -> float:
     return min(1.0, clip / (norm + _ADDED_TO_NORM))
 
 
-def clip_causes(
-    found: Sequence[ComparedValue], play: MeshPlay, known: Known
-) -> list[Explained]:
+def clip_causes(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
     """Return the mistakes behind wrong gradients that the optimizer reads; each occurs once."""
-    step, clip = found[0].step, play.clip
+    play, step = known.play, found[0].step
+    clip = play.clip
     is_seen = play.clip_is_seen(step)
     plain = play.reference.tensors(Quantity.GRADIENT, step)
 

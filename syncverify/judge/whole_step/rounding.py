@@ -21,7 +21,11 @@ from typing_extensions import override
 
 from syncverify.judge.whole_step.shards import local_part
 from syncverify.judge.whole_step.values import Quantity, RankValues
-from syncverify.trace.dispatch_modes import HarnessMode, without_dispatch_modes
+from syncverify.trace.dispatch_modes import (
+    EagerMode,
+    HarnessMode,
+    without_dispatch_modes,
+)
 
 _FULL: Final = torch.finfo(torch.float64).eps
 _NO_SPACING: Final = 1e-40
@@ -133,19 +137,16 @@ def _is_scalar(value: torch.Tensor) -> bool:
     return value.numel() == 1 and value.is_floating_point()
 
 
-class LoweredDtypes(HarnessMode):
+class LoweredDtypes(EagerMode, HarnessMode):
     """Note the dtypes to which a rank rounds tensors of a higher dtype.
 
     A mask in float32 that a bool was made of has no rounding, and is not noted. Scalars are noted
     apart: a norm in float32 says nothing of the tensors. The host reads counters of optimizers in
     float32, and they are exact.
-
-    Args:
-        optimizers: The optimizers of the rank.
     """
 
     def __init__(self, optimizers: Iterable[Any] = ()) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch
+        super().__init__()
         self.found = set[torch.dtype]()
         # Whether an operator returned infinity or NaN in float16.
         self.has_overflowed = False
@@ -170,11 +171,6 @@ class LoweredDtypes(HarnessMode):
             if not any(tensor() is each for each in counters)
         )
         return frozenset(self._scalars.union(read))
-
-    @classmethod
-    @override
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch wraps every call, and nothing here is compiled
 
     @contextmanager
     def noting(self) -> Iterator[None]:
