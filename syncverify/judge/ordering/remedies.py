@@ -144,6 +144,7 @@ def _edges_for(
 ) -> tuple[tuple[Edge, ...], Traces]:
     """Add edges until the second use of a pair races with nothing any more."""
     edges: list[Edge] = []
+    second = target.second if isinstance(target, Race) else None
     remaining: Unordered | None = target
     while remaining is not None and len(edges) < _MAX_EDGES:
         best = _best_edge(remaining, traces, semantics)
@@ -151,16 +152,11 @@ def _edges_for(
             break
         edges.append(best)
         traces = with_edge(traces, best)
-        left = _all(judge_orderings(traces, semantics))
-        remaining = next((found for found in left if _alike(found, target)), None)
+        # Races with one second use are alike. Of frees each pair is apart.
+        left = judge_orderings(traces, semantics)
+        alike = (e for e in _all(left) if isinstance(e, Race) and e.second is second)
+        remaining = next(alike, None)
     return tuple(edges), traces
-
-
-def _alike(found: Unordered, target: Unordered) -> bool:
-    """Tell whether two races have the same second use; of frees each pair is apart."""
-    if isinstance(found, Race) and isinstance(target, Race):
-        return found.second is target.second
-    return False
 
 
 def _best_edge(target: Unordered, traces: Traces, semantics: Semantics) -> Edge | None:

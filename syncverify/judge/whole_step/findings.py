@@ -128,14 +128,10 @@ def _spread(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
             continue
         joined = replace(root, spread=(*root.spread, *each.differences))
         roots[roots.index(root)] = joined
-    yield from _joined([*roots, *rest])
-
-
-def _joined(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
-    """Join all values that no mistake explains, copies and shards."""
-    unexplained = [each for each in found if _is_unexplained(each.cause)]
-    yield from (each for each in found if not _is_unexplained(each.cause))
-    if unexplained:
+    every = [*roots, *rest]
+    unexplained = [each for each in every if _is_unexplained(each.cause)]
+    yield from (each for each in every if not _is_unexplained(each.cause))
+    if unexplained:  # copies and shards
         values = tuple(value for each in unexplained for value in each.differences)
         yield replace(unexplained[0], cause=Unexplained(), differences=values)
 

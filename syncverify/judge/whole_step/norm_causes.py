@@ -243,7 +243,10 @@ def clip_causes(found: Sequence[ComparedValue], known: Known) -> list[Explained]
     others = list[ComparedValue]()
     for each in found:
         own = before_clip(each)
-        if _is_unread(each, own):
+        if all(
+            each.got[r] is None and own.get(r) is not None for r in each.wrong_ranks
+        ):
+            # The optimizer read no gradient on ranks that have one.
             lacking.append((each, NotUpdated(tuple(each.wrong_ranks))))
         elif clip is not None and (cause := _clip_cause(each, own)) is not None:
             clipped.append((each, cause))
@@ -255,14 +258,6 @@ def clip_causes(found: Sequence[ComparedValue], known: Known) -> list[Explained]
         if clip is not None
     ]
     return [*grouped(lacking), *gradient_causes(others, known), *explained]
-
-
-def _is_unread(found: ComparedValue, before: _RankGradients) -> bool:
-    """Tell whether the optimizer read no gradient on ranks that have one."""
-    return all(
-        found.got[rank] is None and before.get(rank) is not None
-        for rank in found.wrong_ranks
-    )
 
 
 def _clip_cause(found: ComparedValue, before: _RankGradients) -> StepMistake | None:

@@ -102,8 +102,11 @@ class ResumedPlay:
     ) -> Iterator[ComparedValue]:
         parameter = parameter_of(name)
         held_by = {*range(len(self.ranks))}
-        if quantity in _HELD:
-            held_by = self._holding(parameter)
+        if quantity in _HELD:  # the ranks whose optimizers have it, and update it
+            held_by = {
+                r for r, each in enumerate(self.ranks) if each.is_held(parameter)
+            }
+            held_by -= left_to_others(parameter, self._values_of_ranks, 0)
         got = {
             rank: each.loaded[quantity].get(name)
             for rank, each in enumerate(self.ranks)
@@ -115,11 +118,6 @@ class ResumedPlay:
             return
         expected = pieces(name, value, got, layout=self.layout, own=self.own)
         yield ComparedValue(quantity, 0, name, got, expected)
-
-    def _holding(self, parameter: str) -> set[int]:
-        """Return the ranks whose optimizers have a parameter, and update it."""
-        holding = {rank for rank, e in enumerate(self.ranks) if e.is_held(parameter)}
-        return holding - left_to_others(parameter, self._values_of_ranks, 0)
 
     def _generators(self) -> Iterator[ComparedValue]:
         """Yield the generators, where the same ranks go on and their steps draw numbers."""
@@ -160,7 +158,10 @@ class ResumedPlay:
                 for each in values
                 if (each.step, each.quantity) == (first.step, first.quantity)
             ]
-            cause = NotContinued(is_all_compared=self._is_all_compared)
+            # An optimizer may have tensors of its own, such as a flat slice or copies.
+            steps = [step for each in self._values_of_ranks for step in each.steps]
+            is_all = not any(each.read_elsewhere or each.copied for each in steps)
+            cause = NotContinued(is_all_compared=is_all)
             differences = tuple(each for each in same if each.wrong_ranks)
             yield WrongQuantity(
                 first.quantity, first.step, cause, differences, len(same)
@@ -168,12 +169,6 @@ class ResumedPlay:
 
     def _is_elsewhere(self, found: ComparedValue) -> bool:
         return is_read_elsewhere(found, self._values_of_ranks, self.first_step)
-
-    @property
-    def _is_all_compared(self) -> bool:
-        """Tell whether no optimizer has tensors of its own, such as a flat slice or copies."""
-        steps = (step for each in self.ranks for step in each.values.steps)
-        return not any(each.read_elsewhere or each.copied for each in steps)
 
     def _cause(self, found: ComparedValue) -> StepMistake:
         """Return the mistake behind a wrong value after loading."""
