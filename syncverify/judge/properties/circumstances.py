@@ -220,9 +220,7 @@ def other_signs(
 
 
 def shown_signs(
-    cause: Cause,
-    observed: torch.Tensor | None,
-    reductions: Iterable[CollectiveLaunch],
+    cause: Cause, observed: torch.Tensor | None, reductions: Iterable[CollectiveLaunch]
 ) -> Signs:
     """Return the signs that a wrong gradient shows.
 

@@ -231,9 +231,7 @@ def _conflicts(
                 yield slot, their_slot
 
 
-def _of_ranks(
-    launches: Mapping[int, CollectiveLaunch | GroupMade],
-) -> dict[int, Event]:
+def _of_ranks(launches: Mapping[int, CollectiveLaunch | GroupMade]) -> dict[int, Event]:
     return {
         rank: Event(f"rank {rank}: {each}", each) for rank, each in launches.items()
     }

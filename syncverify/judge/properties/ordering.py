@@ -24,10 +24,7 @@ from syncverify.judge.cause import Mistake
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
-from syncverify.judge.properties.copied_buckets import (
-    BUFFER_SHARED,
-    refill_in_flight,
-)
+from syncverify.judge.properties.copied_buckets import BUFFER_SHARED, refill_in_flight
 from syncverify.judge.properties.judgement import Judgement, Property, early_launches
 from syncverify.judge.properties.ordering_words import evidence, summary, uses_of
 from syncverify.judge.traced import Traced, launches_of

@@ -352,8 +352,7 @@ def compare(
 
 
 def _explained(
-    gradients: Iterable[AfterWait],
-    explained_by: Callable[..., Cause | None] = explain,
+    gradients: Iterable[AfterWait], explained_by: Callable[..., Cause | None] = explain
 ) -> Iterator[Wrong]:
     for expected, observation in gradients:
         cause = explained_by(expected, observation.gradients[expected.spec.name])

@@ -7,14 +7,7 @@ from typing import Final
 
 import torch
 
-from syncverify.judge.whole_step.causes import (
-    MicroBatchesWeighted,
-    OwnParts,
-    ReducedOver,
-    StepMistake,
-    TermsWeighted,
-    Weighted,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import (
     RELATIVE,
@@ -31,7 +24,7 @@ from syncverify.judge.whole_step.parts import piece
 _ELEMENTS_IN_LOWER_DTYPES: Final = 4
 # A part of a sum: gradients by name.
 Column = Mapping[str, torch.Tensor]
-Explained = tuple[StepMistake, list[ComparedValue]]
+Explained = tuple[causes.StepMistake, list[ComparedValue]]
 
 
 def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
@@ -44,7 +37,7 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         factors = tuple(zip(known.terms, ratios, strict=True))
         is_parts = first > 0 and known.is_number_of_parts(first)
         if {*ratios} != {1.0}:
-            yield TermsWeighted(factors, axes, is_parts), explained
+            yield causes.TermsWeighted(factors, axes, is_parts), explained
     yield from _micro_batches(found, known)
     parts = usable(known.parts)
     num_empty = len(known.parts) - len(parts)
@@ -53,9 +46,12 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         # Parts without tokens count in a mean of means, and nowhere else.
         are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
         if {*ratios} != {1.0}:
-            yield Weighted(tuple(ratios), are_equal), explained
+            yield causes.Weighted(tuple(ratios), are_equal), explained
     if len(parts) > 1 and (weights := _only_wrong(found, parts, known)) is not None:
-        yield OwnParts(), [each for each in found if _fits(each, parts, weights, known)]
+        yield (
+            causes.OwnParts(),
+            [each for each in found if _fits(each, parts, weights, known)],
+        )
 
 
 def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
@@ -69,7 +65,7 @@ def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Exp
         by_rank = torch.tensor(ratios).view(-1, number)
         is_same = torch.allclose(by_rank, by_rank[:1], rtol=RELATIVE, atol=RELATIVE)
         if is_same and len({*factors}) > 1:
-            yield MicroBatchesWeighted(tuple(factors)), explained
+            yield causes.MicroBatchesWeighted(tuple(factors)), explained
 
 
 def _only_wrong(
@@ -222,7 +218,7 @@ def _are_equal(weights: torch.Tensor) -> bool:
     return torch.allclose(weights, first, rtol=RELATIVE, atol=RELATIVE)
 
 
-def wrong_group(found: ComparedValue, known: Known) -> StepMistake | None:
+def wrong_group(found: ComparedValue, known: Known) -> causes.StepMistake | None:
     """Return the axes over which a shard was reduced, if wrong axes give its values.
 
     An expert's gradient on a rank has the tokens of some ranks before it is reduced: those that
@@ -247,7 +243,7 @@ def wrong_group(found: ComparedValue, known: Known) -> StepMistake | None:
         for axes in (each for each in sets if each != right):
             factor = _factor_of_sum(found, known, own, axes)
             if factor is not None:
-                return ReducedOver(axes, right, factor)
+                return causes.ReducedOver(axes, right, factor)
     return None
 
 

@@ -8,13 +8,7 @@ from typing import Final
 
 import torch
 
-from syncverify.judge.whole_step.causes import (
-    Misplaced,
-    NotContinued,
-    NotLoaded,
-    StepMistake,
-    WrongQuantity,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import (
     ComparedValue,
@@ -141,7 +135,9 @@ class ResumedPlay:
             if each.quantity is not Quantity.START:
                 yield each
 
-    def findings(self, values: Sequence[ComparedValue]) -> Iterator[WrongQuantity]:
+    def findings(
+        self, values: Sequence[ComparedValue]
+    ) -> Iterator[causes.WrongQuantity]:
         """Yield the mistakes: each kind of value is loaded by itself."""
         wrong = [each for each in values if each.wrong_ranks]
         loaded = [each for each in wrong if each.quantity in self.ranks[0].loaded]
@@ -150,7 +146,7 @@ class ResumedPlay:
             total = sum(each.quantity is quantity for each in values)
             for cause, listed in grouped((each, self._cause(each)) for each in same):
                 step = self.first_step
-                yield WrongQuantity(quantity, step, cause, tuple(listed), total)
+                yield causes.WrongQuantity(quantity, step, cause, tuple(listed), total)
         if wrong and not loaded:
             first = next((e for e in wrong if not self._is_elsewhere(e)), wrong[0])
             same = [
@@ -161,26 +157,26 @@ class ResumedPlay:
             # An optimizer may have tensors of its own, such as a flat slice or copies.
             steps = [step for each in self._values_of_ranks for step in each.steps]
             is_all = not any(each.read_elsewhere or each.copied for each in steps)
-            cause = NotContinued(is_all_compared=is_all)
+            cause = causes.NotContinued(is_all_compared=is_all)
             differences = tuple(each for each in same if each.wrong_ranks)
-            yield WrongQuantity(
+            yield causes.WrongQuantity(
                 first.quantity, first.step, cause, differences, len(same)
             )
 
     def _is_elsewhere(self, found: ComparedValue) -> bool:
         return is_read_elsewhere(found, self._values_of_ranks, self.first_step)
 
-    def _cause(self, found: ComparedValue) -> StepMistake:
+    def _cause(self, found: ComparedValue) -> causes.StepMistake:
         """Return the mistake behind a wrong value after loading."""
         if all(self._is_fresh(found, rank) for rank in found.wrong_ranks):
-            return NotLoaded()
+            return causes.NotLoaded()
         # One layout wrote the checkpoint, another one read it.
         sizes = {size for each in (self.saved_on, self.layout) for _, size in each.axes}
         numbers = sorted(sizes | {self.saved_on.num_ranks, self.layout.num_ranks})
         for parts, right in _divided(found, numbers):
             order = _order(parts, right, found.tolerance)
             if order is not None and order != tuple(range(len(right))):
-                return Misplaced(order)
+                return causes.Misplaced(order)
         return copy_cause(found, self.layout)
 
     def _is_fresh(self, found: ComparedValue, rank: int) -> bool:
