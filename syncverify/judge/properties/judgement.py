@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
-from syncverify.judge.cause import Mistake
+from syncverify.judge.cause import Mistakes
 from syncverify.judge.properties.sent import Sent, sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import Traced, launches_of
@@ -132,7 +132,7 @@ class Property:
     order: int
     applies: Callable[[Judgement], bool]
     example: str
-    causes: tuple[Mistake, ...] = ()
+    causes: Mistakes = field(default_factory=dict)
     needs_data: bool = True
     promise: str = ""
     leads_to: tuple[str, ...] = ()

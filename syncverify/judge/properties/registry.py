@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
 from syncverify.judge import properties
-from syncverify.judge.cause import OF_SEVERAL, Mistake
+from syncverify.judge.cause import OF_SEVERAL
 from syncverify.judge.properties.judgement import DECLARED, Judgement, merge
 from syncverify.judge.reference import reference
 from syncverify.judge.traced import Traced
@@ -26,10 +26,11 @@ for _module in pkgutil.iter_modules(properties.__path__):
 # then all others.
 _DECLARED: Final = sorted(DECLARED, key=lambda each: each.order)
 ALL_PROPERTIES: Final = tuple(each for each in _DECLARED if each.is_of_scenarios)
-# The causes of violations, by name.
-CAUSES: Final[Mapping[str, Mistake]] = {
-    each.name: each
-    for each in (*(c for one in ALL_PROPERTIES for c in one.causes), *OF_SEVERAL)
+# The mistakes behind violations, by the name of the cause.
+CAUSES: Final = {
+    name: mistake
+    for causes in (*(each.causes for each in ALL_PROPERTIES), OF_SEVERAL)
+    for name, mistake in causes.items()
 }
 # The guarantees about any program, by the name of their property.
 STATEMENTS_IN_ANY_PROGRAM: Final = {

@@ -43,13 +43,12 @@ def could_overlap(judgement: Judgement) -> bool:
     needs_data=False,
     # Whatever stream is current, a sum has its factor, its dtype and its shape.
     never_gives=("scaled", "wrong_dtype", "wrong_shape"),
-    causes=(
-        Mistake(
-            "stream_changed",
+    causes={
+        "stream_changed": Mistake(
             "the current stream after a call is different from that before the call",
             "enter stream contexts with a `with` block, which leaves them",
         ),
-    ),
+    },
 )
 def stream_context_is_restored(judgement: Judgement) -> Iterator[Violation]:
     """A call of the subject that returns leaves the current stream as it was.
@@ -96,13 +95,12 @@ class Overlap:
     applies=could_overlap,
     example="launches that all wait for the end of backward",
     promise="overlaps_backward",
-    causes=(
-        Mistake(
-            "never_overlapped",
+    causes={
+        "never_overlapped": Mistake(
             "no reduction starts before the end of backward",
             "launch a bucket from the hook that sees its last gradient, not when backward ends",
         ),
-    ),
+    },
 )
 def overlap_is_possible(judgement: Judgement) -> Iterator[Violation]:
     """A subject that promises to overlap reduces some bucket while backward still runs.

@@ -150,8 +150,8 @@ def _ranks_scaled(found: ComparedValue, _: Known) -> causes.StepMistake | None:
 
 def scaled_by(factor: float, known: Known) -> causes.Scaled:
     """Return the cause of values that are all multiplied by a factor."""
-    whole, scale = factor if factor >= 1 else 1 / factor, known.play.scale
-    is_scale = scale != 1 and is_number(whole, scale)
+    scale = known.play.scale
+    is_scale = scale != 1 and is_number(factor, scale)
     axes = axes_with(known.layout, factor)
     return causes.Scaled(
         rounded(factor), axes, is_scale, known.is_number_of_parts(factor)

@@ -48,8 +48,7 @@ class Known:
 
     def is_number_of_parts(self, factor: float) -> bool:
         """Tell whether a factor is the number of micro-batches, or its reciprocal."""
-        whole = factor if factor >= 1 else 1 / factor
-        return is_number(whole, self.play.num_micro_batches)
+        return is_number(factor, self.play.num_micro_batches)
 
     @property
     def split_axes(self) -> frozenset[str]:
