@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
 
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
 from syncverify.trace.run import Traces
 
 
-class Meeting(Protocol):
+@dataclass(slots=True, eq=False)
+class Meeting:
     """A collective in which ranks meet."""
 
-    num_absent: int  # ranks that have not launched it yet; 0 or less lets all go on
+    num_absent: int = 0  # ranks that have not launched it yet; 0 or less lets all go on
 
-
-_Meeting = TypeVar("_Meeting", bound=Meeting)
+    def awaited(self) -> Iterator[Meeting]:
+        """Yield it as long as a rank has to wait for its other ranks."""
+        while self.num_absent > 0:
+            yield self
 
 
 def num_launches(traces: Traces) -> Counter[CollectiveKey]:
@@ -32,13 +35,7 @@ def num_launches(traces: Traces) -> Counter[CollectiveKey]:
     )
 
 
-def until(meeting: _Meeting) -> Iterator[_Meeting]:
-    """Yield a collective as long as a rank has to wait for its other ranks."""
-    while meeting.num_absent > 0:
-        yield meeting
-
-
-def go_together(walks: Iterable[Iterator[Meeting]]) -> None:
+def walk_together(walks: Iterable[Iterator[Meeting]]) -> None:
     """Walk all traces to their ends; each walk yields a collective for which it has to wait."""
     waiting = [*walks]
     while waiting:

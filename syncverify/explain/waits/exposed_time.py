@@ -10,7 +10,7 @@ Note [A machine in a few numbers]
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,9 +25,9 @@ from syncverify.trace.records import (
     HostWait,
     Mark,
     StreamWait,
+    TraceRecord,
 )
-from syncverify.trace.rounds import go_together, num_launches, until
-from syncverify.trace.run import Trace, Traces
+from syncverify.trace.run import Traces
 
 HOST_MICROSECONDS: Final = 2.0
 OPERATOR_MICROSECONDS: Final = 5.0
@@ -55,9 +55,23 @@ class _Meeting:
 
 def microseconds(traces: Traces, link: Link) -> float:
     """Return the time until all ranks are done with the work of their traces."""
-    meetings = {key: _Meeting(number) for key, number in num_launches(traces).items()}
+    meetings = defaultdict[CollectiveKey, _Meeting](_Meeting)
+    for trace in traces:
+        for record in trace:
+            if isinstance(record, CollectiveLaunch):
+                meetings[record.key].num_absent += 1
     ranks = [_RankClock(link, meetings) for _ in traces]
-    go_together(rank.steps(trace) for rank, trace in zip(ranks, traces, strict=True))
+    waiting = {n: rank.steps(traces[n]) for n, rank in enumerate(ranks)}
+    while waiting:
+        awaited = list[_Meeting]()
+        for number, steps in [*waiting.items()]:
+            meeting = next(steps, None)
+            if meeting is None:
+                del waiting[number]
+            else:
+                awaited.append(meeting)
+        if awaited and all(each.num_absent > 0 for each in awaited):
+            awaited[0].num_absent = 0  # a run that ended early, as in `happens_before`
     return max((rank.end for rank in ranks), default=0.0)
 
 
@@ -66,7 +80,7 @@ class _RankClock:
     """The times of one rank, in microseconds."""
 
     link: Link
-    meetings: dict[CollectiveKey, _Meeting]
+    meetings: defaultdict[CollectiveKey, _Meeting]
     host: float = 0.0
     streams: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     marks: dict[int, float] = field(default_factory=dict)
@@ -78,7 +92,7 @@ class _RankClock:
         """Time at which host and streams are done."""
         return max(self.host, *self.streams.values(), 0.0)
 
-    def steps(self, trace: Trace) -> Iterator[_Meeting]:
+    def steps(self, trace: Sequence[TraceRecord]) -> Iterator[_Meeting]:
         """Walk a trace; yield a collective whose other ranks are not there yet."""
         for record in trace:
             match record:
@@ -99,7 +113,8 @@ class _RankClock:
                 case CollectiveLaunch():
                     yield from self._launch(record)
                 case CollectiveWait() if record.key in self.meetings:
-                    yield from self._ended(record.stream, record.key)
+                    yield from self._ended(record.key)
+                    self._not_before(record.stream, self.meetings[record.key].end)
                     if record.stream == HOST:
                         self.host = max(self.host, self.streams[HOST])
         for stream in [*self.running]:
@@ -120,12 +135,12 @@ class _RankClock:
     def _settle(self, stream: str) -> Iterator[_Meeting]:
         key = self.running.pop(stream, None)
         if key is not None:
-            yield from self._ended(stream, key)
+            yield from self._ended(key)
+            self._not_before(stream, self.meetings[key].end)
 
-    def _ended(self, stream: str, key: CollectiveKey) -> Iterator[_Meeting]:
-        """Let a stream wait for the end of a collective."""
-        yield from until(self.meetings[key])
-        self._not_before(stream, self.meetings[key].end)
+    def _ended(self, key: CollectiveKey) -> Iterator[_Meeting]:
+        while self.meetings[key].num_absent > 0:
+            yield self.meetings[key]
 
     def _advance(self, stream: str, took: float) -> None:
         """Put an entry on a stream, which starts once the host has queued it."""

@@ -51,7 +51,7 @@ from syncverify.trace.records import (
     StorageFreed,
     StreamWait,
 )
-from syncverify.trace.rounds import go_together, num_launches, until
+from syncverify.trace.rounds import Meeting, num_launches, walk_together
 from syncverify.trace.run import Trace, Traces
 
 Semantics = Literal["stream", "host"]
@@ -85,7 +85,7 @@ def walk(traces: Traces, semantics: Semantics, observer: Observer) -> None:
         key: CollectiveClock(number) for key, number in num_launches(traces).items()
     }
     lanes: list[Lane] = []
-    go_together(
+    walk_together(
         _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)
         for rank, trace in enumerate(traces)
     )
@@ -120,7 +120,7 @@ class _RankWalk:
     # number of lanes grows with the collectives in flight, not with all collectives.
     idle: list[Lane] = field(default_factory=list)
 
-    def steps(self, trace: Trace) -> Iterator[CollectiveClock]:
+    def steps(self, trace: Trace) -> Iterator[Meeting]:
         """Walk the trace; yield a collective whenever the rank must wait for its peers."""
         for index, record in enumerate(trace):
             if type(record) is Access:
@@ -170,7 +170,7 @@ class _RankWalk:
         self.lanes.append(Lane(index, self.rank, name, {index: 0}))
         return self.lanes[index]
 
-    def _settle(self, lane: Lane) -> Iterator[CollectiveClock]:
+    def _settle(self, lane: Lane) -> Iterator[Meeting]:
         """Join all that the next entry waits for; yield collectives that are not complete."""
         for collective in lane.collectives:
             yield from _joined(lane, collective)
@@ -179,9 +179,7 @@ class _RankWalk:
             join(lane.clock, self.host)
             lane.num_host_waits = self.num_host_waits
 
-    def _launch(
-        self, index: int, record: CollectiveLaunch
-    ) -> Iterator[CollectiveClock]:
+    def _launch(self, index: int, record: CollectiveLaunch) -> Iterator[Meeting]:
         issuing = self._lane(record.stream)
         yield from self._settle(issuing)
         lane = self._communication_lane(record)
@@ -204,7 +202,7 @@ class _RankWalk:
             return self.idle.pop()
         return self._new_lane(record.communication_stream)
 
-    def _wait(self, record: CollectiveWait) -> Iterator[CollectiveClock]:
+    def _wait(self, record: CollectiveWait) -> Iterator[Meeting]:
         in_flight = self.launched.get(record.key)
         if in_flight is None:
             return
@@ -225,8 +223,8 @@ class _RankWalk:
         return self.marks.get(wait.mark, {})
 
 
-def _joined(lane: Lane, collective: CollectiveClock) -> Iterator[CollectiveClock]:
-    yield from until(collective)
+def _joined(lane: Lane, collective: CollectiveClock) -> Iterator[Meeting]:
+    yield from collective.awaited()
     join(lane.clock, collective.starts)
 
 

@@ -96,11 +96,6 @@ class WaitForStream:
     awaited: str
     point: InsertionPoint
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Return the streams that the text names, in order."""
-        return (self.waiting, self.awaited)
-
     @override
     def __str__(self) -> str:
         if self.waiting == HOST:
@@ -126,11 +121,6 @@ class WaitForWork:
     launched_at: Origin
     point: InsertionPoint
     is_functional: bool = False  # functional collectives return no handle
-
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Return the streams that the text names, in order."""
-        return (self.waiting,)
 
     @override
     def __str__(self) -> str:
@@ -158,11 +148,6 @@ class RecordStream:
     stream: str
     used_at: Origin  # line of the use
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Return the streams that the text names, in order."""
-        return (self.stream,)
-
     @override
     def __str__(self) -> str:
         return (
@@ -188,6 +173,15 @@ class RecordStream:
 
 
 Edge = WaitForStream | WaitForWork | RecordStream
+
+
+def streams_of(edge: Edge) -> tuple[str, ...]:
+    """Return the streams that the text of an edge names, in order."""
+    match edge:
+        case WaitForStream(waiting, awaited):
+            return waiting, awaited
+        case WaitForWork(stream) | RecordStream(stream):
+            return (stream,)
 
 
 def with_edge(traces: Traces, edge: Edge) -> Traces:

@@ -13,18 +13,8 @@ from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
+from syncverify.judge.ordering import missing_waits
 from syncverify.judge.ordering.happens_before import Semantics
-from syncverify.judge.ordering.missing_waits import (
-    BeforeFree,
-    BeforeReturn,
-    BeforeUse,
-    Edge,
-    InsertionPoint,
-    RecordStream,
-    WaitForStream,
-    WaitForWork,
-    with_edge,
-)
 from syncverify.judge.ordering.races import Orderings, Race, Unordered, judge_orderings
 from syncverify.trace.operations import LENDING
 from syncverify.trace.records import (
@@ -48,7 +38,7 @@ _MAX_EDGES = 4
 class Remedy:
     """Edges that remove races and early frees, as judging the trace again has shown."""
 
-    edges: tuple[Edge, ...]
+    edges: tuple[missing_waits.Edge, ...]
     num_removed: int  # races and early frees that the edges remove
     left: tuple[Unordered, ...]  # those that remain
 
@@ -141,9 +131,9 @@ def _key(found: Unordered) -> tuple[int, int, int]:
 
 def _edges_for(
     target: Unordered, traces: Traces, semantics: Semantics
-) -> tuple[tuple[Edge, ...], Traces]:
+) -> tuple[tuple[missing_waits.Edge, ...], Traces]:
     """Add edges until the second use of a pair races with nothing any more."""
-    edges: list[Edge] = []
+    edges: list[missing_waits.Edge] = []
     second = target.second if isinstance(target, Race) else None
     remaining: Unordered | None = target
     while remaining is not None and len(edges) < _MAX_EDGES:
@@ -151,7 +141,7 @@ def _edges_for(
         if best is None:
             break
         edges.append(best)
-        traces = with_edge(traces, best)
+        traces = missing_waits.with_edge(traces, best)
         # Races with one second use are alike. Of frees each pair is apart.
         left = judge_orderings(traces, semantics)
         alike = (e for e in _all(left) if isinstance(e, Race) and e.second is second)
@@ -159,12 +149,14 @@ def _edges_for(
     return tuple(edges), traces
 
 
-def _best_edge(target: Unordered, traces: Traces, semantics: Semantics) -> Edge | None:
+def _best_edge(
+    target: Unordered, traces: Traces, semantics: Semantics
+) -> missing_waits.Edge | None:
     """Return the edge that orders a pair and leaves the fewest; the first of equals."""
-    best: Edge | None = None
+    best: missing_waits.Edge | None = None
     fewest_left = math.inf
     for edge in _candidates(target, traces[target.rank]):
-        left = _all(judge_orderings(with_edge(traces, edge), semantics))
+        left = _all(judge_orderings(missing_waits.with_edge(traces, edge), semantics))
         if _key(target) in {_key(found) for found in left}:
             continue
         if len(left) < fewest_left:
@@ -174,15 +166,15 @@ def _best_edge(target: Unordered, traces: Traces, semantics: Semantics) -> Edge 
     return best
 
 
-def _candidates(target: Unordered, trace: Trace) -> Iterator[Edge]:
+def _candidates(target: Unordered, trace: Trace) -> Iterator[missing_waits.Edge]:
     if isinstance(target, Race):
         for point in _insertion_points(target, trace):
             yield from _waits(target.first, trace, target.second.stream, point)
     elif _runs_aside(target.use):
         waiting = target.freed.stream
-        yield from _waits(target.use, trace, waiting, BeforeFree(waiting))
+        yield from _waits(target.use, trace, waiting, missing_waits.BeforeFree(waiting))
     else:
-        yield RecordStream(target.use.stream, target.use.source)
+        yield missing_waits.RecordStream(target.use.stream, target.use.source)
 
 
 def _call_for(found: Unordered) -> str:
@@ -191,36 +183,38 @@ def _call_for(found: Unordered) -> str:
     return "`record_stream()`" if is_free else "wait"
 
 
-def _insertion_points(race: Race, trace: Trace) -> Iterator[InsertionPoint]:
+def _insertion_points(
+    race: Race, trace: Trace
+) -> Iterator[missing_waits.InsertionPoint]:
     """Yield points for a wait: in the subject's code before the training program's."""
     turn = last_turn(trace, race.second_index)
     second = race.second
     is_of_view = isinstance(second, Access) and second.operator in LENDING
-    use = BeforeUse(second.source, second.stream, is_of_view)
+    use = missing_waits.BeforeUse(second.source, second.stream, is_of_view)
     if isinstance(turn, SubjectReturn):
-        yield BeforeReturn(turn.moment.phase)
+        yield missing_waits.BeforeReturn(turn.moment.phase)
     elif isinstance(use.source, NoLine):
         between = trace[race.first_index : race.second_index]
         for record in reversed(between):
             if isinstance(record, SubjectReturn):
-                yield BeforeReturn(record.moment.phase)
+                yield missing_waits.BeforeReturn(record.moment.phase)
                 break
     yield use
 
 
 def _waits(
-    awaited: MemoryUse, trace: Trace, waiting: str, point: InsertionPoint
-) -> Iterator[Edge]:
+    awaited: MemoryUse, trace: Trace, waiting: str, point: missing_waits.InsertionPoint
+) -> Iterator[missing_waits.Edge]:
     if not _runs_aside(awaited):
-        yield WaitForStream(waiting, awaited.stream, point)
+        yield missing_waits.WaitForStream(waiting, awaited.stream, point)
         return
     assert isinstance(awaited, CollectiveLaunch)
     # `wait_stream` for a stream that waited for the work is tried first: the subject may
     # have dropped the `Work` by then.
     for stream in _streams_that_get(awaited, trace):
         if stream != waiting:
-            yield WaitForStream(waiting, stream, point)
-    yield WaitForWork(
+            yield missing_waits.WaitForStream(waiting, stream, point)
+    yield missing_waits.WaitForWork(
         waiting, awaited.operation, awaited.source, point, awaited.is_functional
     )
 

@@ -107,41 +107,34 @@ DECLARED: Final = list["Property"]()
 class Property:
     """A named guarantee, declared above the function that checks it.
 
-    Attributes:
-        check: Yields findings: places where the property does not hold. Its name is that of
-            the property, its docstring the specification.
-        order: Place in a report, another one for each property.
-        applies: Tells whether a run has something to judge; the first line of its docstring
-            says when.
-        example: One of the bugs that the property catches.
-        causes: Causes that it alone gives; `OF_SEVERAL` in `cause.py` has the others.
-        needs_data: Whether it needs collectives that move data, and accesses to memory.
-        promise: Field of `Capabilities` without which nothing is judged; "" for none.
-        leads_to: Names of properties that the same defect then violates, directly.
-        follows: The other direction: names of properties whose defects violate this one too.
-        never_gives: Causes of other properties that a violation of this one cannot have.
-        is_about_values: Whether it compares numbers of gradients, so that a vague cause of it
-            gives way to a precise one of another such property.
-        in_any_program: Finds violations in what ranks of any program did, a `Traced`; None where
-            only a scenario tells what is right.
-        reads_traces_alone: Whether `check` itself finds them there.
-        is_of_scenarios: Whether `check` judges scenarios.
+    The name of the check is that of the property, its docstring the specification.
     """
 
+    # Yields findings: places where the property does not hold.
     check: Callable[[Judgement], Iterator[Violation]] = field(init=False)
-    order: int
+    order: int  # place in a report, another one for each property
+    # Tells whether a run has something to judge; the first line of its docstring says when.
     applies: Callable[[Judgement], bool]
-    example: str
+    example: str  # one of the bugs that the property catches
+    # Causes that it alone gives; `OF_SEVERAL` in `cause.py` has the others.
     causes: Mistakes = field(default_factory=dict)
-    needs_data: bool = True
-    promise: str = ""
-    leads_to: tuple[str, ...] = ()
-    follows: tuple[str, ...] = ()
-    never_gives: tuple[str, ...] = ()
+    needs_data: bool = True  # collectives that move data, and accesses to memory
+    promise: str = (
+        ""  # field of `Capabilities` without which nothing is judged; "" for none
+    )
+    leads_to: tuple[
+        str, ...
+    ] = ()  # properties that the same defect then violates, directly
+    follows: tuple[str, ...] = ()  # properties whose defects violate this one too
+    never_gives: tuple[str, ...] = ()  # causes of other properties that it cannot have
+    # Whether it compares numbers of gradients, so that a vague cause of it gives way to a precise
+    # one of another such property.
     is_about_values: bool = False
+    # Finds violations in what ranks of any program did, a `Traced`; None where only a scenario
+    # tells what is right.
     in_any_program: Callable[[Any], Iterable[Violation]] | None = None
-    reads_traces_alone: bool = False
-    is_of_scenarios: bool = True
+    reads_traces_alone: bool = False  # whether `check` itself finds them there
+    is_of_scenarios: bool = True  # whether `check` judges scenarios
 
     def __call__(self, check: _Check) -> _Check:
         """Declare the property that a function checks."""

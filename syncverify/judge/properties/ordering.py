@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from syncverify.judge.cause import Mistake
+from syncverify.judge.ordering.missing_waits import streams_of
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
@@ -416,7 +417,7 @@ def _carried(disorder: Disorder) -> list[Race]:
     included. So the second use of such a pair is not on the stream that the remedy lets wait.
     """
     edges = disorder.remedy.edges if disorder.remedy else ()
-    waiting = {stream for edge in edges for stream in edge.streams[:1]}
+    waiting = {stream for edge in edges for stream in streams_of(edge)[:1]}
     races = (found for found in disorder.found if isinstance(found, Race))
     return [race for race in races if race.second.stream not in waiting]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from syncverify.judge.evidence import Disordered, Event
+from syncverify.judge.ordering.missing_waits import streams_of
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.trace.operations import LENDING
@@ -106,7 +107,7 @@ def _origins(unordered: Unordered, disorder: Disorder, trace: Trace) -> Iterator
     if isinstance(unordered, EarlyFree):
         streams.append(unordered.freed.stream)
     for edge in disorder.remedy.edges if disorder.remedy else ():
-        streams += edge.streams
+        streams += streams_of(edge)
     for stream in dict.fromkeys(streams):
         if stream in made_at:
             is_line = isinstance(origin := made_at[stream], SourceLine)

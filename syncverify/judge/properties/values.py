@@ -19,18 +19,13 @@ from syncverify.judge.evidence import (
     WrongGradient,
     launched,
 )
+from syncverify.judge.properties import circumstances
 from syncverify.judge.properties.after_wait import (
     AfterWait,
     after_wait,
     each_after_wait,
     owes_reduction,
     wrong_owners,
-)
-from syncverify.judge.properties.circumstances import (
-    other_readings,
-    other_signs,
-    shown_signs,
-    with_circumstances,
 )
 from syncverify.judge.properties.factors import Wrong, reductions_of, with_factors
 from syncverify.judge.properties.judgement import Judgement, Property
@@ -337,7 +332,7 @@ def compare(
         causes = _explained(gradients, explain_rounded)
     else:
         causes = _by_few_kinds(judgement, gradients, others)
-    yield from with_circumstances(judgement, _findings(judgement, causes))
+    yield from circumstances.with_circumstances(judgement, _findings(judgement, causes))
 
 
 def _explained(
@@ -383,7 +378,7 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
         signs: Signs = frozenset()
         # One finding apart is enough, and the others take long.
         if cause.kind not in apart:
-            signs = other_signs(
+            signs = circumstances.other_signs(
                 judgement, expected, observed, cause, is_proven=is_proven
             )
         if not signs:
@@ -393,7 +388,7 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
         is_proven |= is_infinite and not overflows(judgement.scenario)
         readings = list[str]()
         if not is_proven and cause.kind in VALUE_CAUSES and cause.kind not in seen:
-            readings = other_readings(expected, observed, cause)
+            readings = circumstances.other_readings(expected, observed, cause)
         seen.add(cause.kind)
         reductions = reductions_of(judgement, expected)
         yield finding(
@@ -418,7 +413,7 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
                 is_certain=cause.is_certain,
                 readings=tuple(readings[:_SHOWN_READINGS]),
             ),
-            shows=shown_signs(cause, observed, reductions),
+            shows=circumstances.shown_signs(cause, observed, reductions),
             explained_by=signs,
         )
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, CollectiveWait
-from syncverify.trace.rounds import go_together, until
+from syncverify.trace.rounds import Meeting, walk_together
 from syncverify.trace.run import Trace, Traces
 
 
@@ -39,27 +39,27 @@ class Ticks:
 def ticks_of(traces: Traces) -> Ticks:
     """Give each record of all ranks its tick; ranks without a trace take no part."""
     playing = {rank for rank, trace in enumerate(traces) if trace}
-    meetings = {
-        record.key: _Meeting(len(playing & {*record.ranks}))
+    members = {
+        record.key: len(playing & {*record.ranks})
         for trace in traces
         for record in trace
         if isinstance(record, CollectiveLaunch)
     }
+    meetings = {key: _TickMeeting(number, number) for key, number in members.items()}
     ticks: list[list[int]] = [[] for _ in traces]
-    go_together(
+    walk_together(
         _placed(trace, own, meetings) for trace, own in zip(traces, ticks, strict=True)
     )
     ends = {key: each.end for key, each in meetings.items() if not each.num_missing}
     return Ticks(ticks, ends)
 
 
-class _Meeting:
-    """A collective in which ranks meet."""
+@dataclass(slots=True, eq=False)
+class _TickMeeting(Meeting):
+    """A collective, and its end."""
 
-    def __init__(self, num_ranks: int) -> None:
-        self.num_missing = num_ranks  # with a trace, that have yet to launch it
-        self.num_absent = num_ranks  # those for which waits still wait
-        self.end = 0
+    num_missing: int = 0  # ranks with a trace that have yet to launch it
+    end: int = 0  # tick
 
     def launch(self, tick: int) -> None:
         """Launch it on one more rank."""
@@ -69,13 +69,13 @@ class _Meeting:
 
 
 def _placed(
-    trace: Trace, own: list[int], meetings: Mapping[CollectiveKey, _Meeting]
-) -> Iterator[_Meeting]:
+    trace: Trace, own: list[int], meetings: Mapping[CollectiveKey, _TickMeeting]
+) -> Iterator[Meeting]:
     """Give the records of a rank their ticks; yield a collective that others may still launch."""
     for record in trace:
         tick = own[-1] + 1 if own else 0
         if isinstance(record, CollectiveWait) and record.key in meetings:
-            yield from until(meetings[record.key])
+            yield from meetings[record.key].awaited()
             tick = max(tick, meetings[record.key].end)
         elif isinstance(record, CollectiveLaunch):
             meetings[record.key].launch(tick)
