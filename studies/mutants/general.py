@@ -18,7 +18,11 @@ from pathlib import Path
 EQUIVALENT = Path(__file__).with_name("general_equivalent.toml")
 # Prefixes of module names, by target.
 TARGETS = {
-    "race detector": ("syncverify.judge.ordering.", "syncverify.trace.regions."),
+    "race detector": (
+        "syncverify.judge.ordering.",
+        "syncverify.trace.regions.",
+        "syncverify.trace.rounds.",
+    ),
     "reference": ("syncverify.scenario.", "syncverify.judge.reference."),
     "collective matcher": (
         "syncverify.judge.properties.collectives.",

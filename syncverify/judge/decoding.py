@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ import torch
 from syncverify.judge.approximate_causes import displaced, likeliest
 from syncverify.judge.cause import Cause
 from syncverify.judge.reference import ExpectedGradient
-from syncverify.plain_text import counted
+from syncverify.plain_text import counted, named
 from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs import own_accumulation
 from syncverify.scenario import step_plan
@@ -31,13 +31,8 @@ _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumera
 # A value shows its cause if an unrelated cause fits this seldom.
 MAX_CHANCE = 0.02
 
-_LARGEST = torch.tensor(
-    [
-        torch.finfo(dtype).max
-        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    ],
-    dtype=torch.float64,
-)
+_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+_LARGEST = torch.tensor([torch.finfo(e).max for e in _DTYPES], dtype=torch.float64)
 
 CauseAndValue = tuple[Cause, torch.Tensor]
 
@@ -147,23 +142,19 @@ def fits_by_chance(num_tried: int, observed: torch.Tensor, num_each: int = 1) ->
     return math.log2(num_tried) - num_bits * observed.numel() > math.log2(MAX_CHANCE)
 
 
-def explanations(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
-    """Yield causes, the simplest first, each with the gradient that it leads to."""
-    yield from _explanations(expected, _misplaced(expected))
-
-
 def num_explanations(expected: ExpectedGradient) -> int:
     """Return a bound of the number of explanations, without the values of misplaced gradients.
 
     Misplaced gradients that rounding hides count too.
     """
     num_misplaced = sum(1 for _, donors in _donors(expected) for _ in _subsets(donors))
-    return num_misplaced + sum(1 for _ in _explanations(expected, ()))
+    return num_misplaced + sum(1 for _ in explanations(expected, misplaced=False))
 
 
-def _explanations(
-    expected: ExpectedGradient, misplaced: Iterable[CauseAndValue]
+def explanations(
+    expected: ExpectedGradient, *, misplaced: bool = True
 ) -> Iterator[CauseAndValue]:
+    """Yield causes, the simplest first, each with the gradient that it leads to."""
     yield Cause("never_written", "it is all zeros"), torch.zeros_like(expected.value())
     # With few elements, one of many candidates may fit by chance. So explanations with few
     # candidates come first.
@@ -171,7 +162,8 @@ def _explanations(
     yield from _stale(expected)
     yield from _wrong_micro_batches(expected)
     yield from _known_factors(expected)
-    yield from misplaced
+    if misplaced:
+        yield from _misplaced(expected)
     yield from _wrong_ranks(expected)
     yield from _reduced_without_earlier(expected)
     yield from _one_contribution(expected)
@@ -215,9 +207,9 @@ def _rank_cause(expected: ExpectedGradient, ranks: tuple[int, ...]) -> Cause:
     foreign = sorted(set(ranks) - set(expected.ranks))
     words = []
     if missing:
-        words.append(f"the contributions of {_ranks(missing)} are missing")
+        words.append(f"the contributions of {named('rank', missing)} are missing")
     if foreign:
-        words.append(f"{_ranks(foreign)} must not contribute but did")
+        words.append(f"{named('rank', foreign)} must not contribute but did")
     contributing = tuple(sorted(ranks))
     along = (axes for axes, those in _along_axes(expected) if those == contributing)
     axes = next(along, None)
@@ -456,7 +448,7 @@ def _misplaced(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
             # and then the ranks that are left explain the value as well.
             rest = sum(kept, torch.zeros_like(value)) / expected.divisor
             if not torch.equal(value.to(dtype), rest.to(dtype)):
-                where = _ranks(swapped)
+                where = named("rank", swapped)
                 text = f"on {where} the value belongs to parameter {other.name!r}"
                 yield Cause("misplaced", text), value
 
@@ -481,7 +473,3 @@ def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         return
     for size in range(len(items), 0, -1):
         yield from itertools.combinations(items, size)
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

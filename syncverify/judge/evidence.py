@@ -122,11 +122,6 @@ class TooFewElements(Evidence):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadUnwritten(Evidence):
-    """Memory that was read before it was written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Disordered(Evidence):
     """Two uses of memory without an order, in words; the first event has to come first."""
 
@@ -147,13 +142,11 @@ class Ended(Evidence):
     """An early end of the run."""
 
     kind: str
-    details: tuple[
-        Detail, ...
-    ]  # where each rank stands, or the subject's lines on the stack
+    # Where each rank stands, or the subject's lines on the stack.
+    details: tuple[Detail, ...]
     phase: str | None = None  # call of the rank program that raised
-    groups: str | None = (
-        None  # what the subject calls its groups, where it raised an error
-    )
+    # What the subject calls its groups, where it raised an error.
+    groups: str | None = None
     is_of_list: bool = field(default=False, repr=False)
 
     @property

@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -41,8 +41,6 @@ class MicroBatchKey(NamedTuple):
 
 # Name of the parameter, global rank, step, and the micro-batches that are summed.
 SumKey = tuple[str, int, int, tuple[int, ...]]
-# A gradient among values: its parameter, its first index, one past its last index.
-GradientSlice = tuple[str, int, int]
 
 
 @dataclass(eq=False, repr=False)
@@ -112,12 +110,11 @@ class Reference:
     capabilities: Capabilities
     # Step `num_steps` is the plain backward after `unbind()`.
     micro_batches: MicroBatches
-    # Caches: sums of these gradients, since an explanation reads the same sums often; where and as
-    # what values are recognized, since each wrong gradient asks for all launches of its rank; and
-    # the elements to which values belong, by rank and moment.
+    # Caches: sums of these gradients, since an explanation reads the same sums often; what launches
+    # send (`sent.py`), since each wrong gradient asks for all launches of its rank; and the
+    # elements to which values belong, by rank and moment.
     sums: dict[SumKey, torch.Tensor] = field(default_factory=dict)
-    places: dict[Hashable, tuple[GradientSlice, ...]] = field(default_factory=dict)
-    names: dict[Hashable, tuple[str, ...] | None] = field(default_factory=dict)
+    sent: dict[Hashable, Any] = field(default_factory=dict)
     owners: dict[Hashable, dict[float | str, RightElement]] = field(
         default_factory=dict
     )
@@ -162,12 +159,7 @@ class Reference:
 
     def reduced(self, spec: ParameterSpec, rank: int, step: int) -> torch.Tensor:
         """Return the right gradient after `wait()`, in float64."""
-        count = step_plan.num_micro_batches(self.scenario, step)
-        parts = [
-            self.local(spec, q, step, range(count))
-            for q in self.contributors(spec, rank)
-        ]
-        return torch.stack(parts).sum(dim=0) / self.divisor(spec, rank)
+        return reduced_gradient(self, spec, rank, step).value()
 
 
 @functools.lru_cache(maxsize=64)
@@ -252,6 +244,15 @@ class ExpectedGradient:
             if local_shape(mesh, self.spec, rank) == shape
         )
         return tuple(itertools.islice(alike, _MAX_ALIKE))
+
+
+def reduced_gradient(
+    reference: Reference, spec: ParameterSpec, rank: int, step: int
+) -> ExpectedGradient:
+    """Return the gradient of a rank after `wait()`."""
+    count = step_plan.num_micro_batches(reference.scenario, step)
+    ranks, divisor = reference.contributors(spec, rank), reference.divisor(spec, rank)
+    return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
 
 
 def local_gradient(

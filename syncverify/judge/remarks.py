@@ -36,23 +36,13 @@ from typing_extensions import override
 
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import named
+from syncverify.trace import records
 from syncverify.trace.operations import POINT_TO_POINT
-from syncverify.trace.records import (
-    Access,
-    ClockCompared,
-    CollectiveKey,
-    CollectiveLaunch,
-    CollectiveWait,
-    HostWait,
-    Mark,
-    StreamWait,
-    TraceRecord,
-)
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Run
+from syncverify.trace.run import Run, Trace
 from syncverify.trace.source_lines import Origin
 
-_Launches = Sequence[CollectiveLaunch]
+_Launches = Sequence[records.CollectiveLaunch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +75,7 @@ def _compared_clocks(run: Run) -> Iterator[Remark]:
     by_line = defaultdict[Origin, list[int]](list)
     for rank, rank_run in enumerate(run.ranks):
         for record in rank_run.trace:
-            if isinstance(record, ClockCompared):
+            if isinstance(record, records.ClockCompared):
                 by_line[record.source].append(rank)
     for line, ranks in by_line.items():
         if len(ranks) > 1:
@@ -119,33 +109,33 @@ def _forgotten_handles(run: Run) -> Iterator[Remark]:
         yield Remark(operation, ranks, (line,), sentence)
 
 
-def _forgotten(
-    trace: Sequence[TraceRecord],
-) -> Iterator[tuple[CollectiveLaunch, bool]]:
+def _forgotten(trace: Trace) -> Iterator[tuple[records.CollectiveLaunch, bool]]:
     """Yield the launches of a rank that nothing waits for, and whether a later wait orders them."""
-    issued = defaultdict[str, list[CollectiveLaunch]](list)  # by stream that runs them
+    issued = defaultdict[str, list[records.CollectiveLaunch]](
+        list
+    )  # by stream that runs them
     # By stream, the number of first launches that any wait orders, and a wait for a mark.
     awaited, marked = Counter[str](), Counter[str]()
-    places = dict[CollectiveKey, tuple[str, int]]()
+    places = dict[records.CollectiveKey, tuple[str, int]]()
     marks = dict[int, tuple[str, int]]()
-    keys = set[CollectiveKey]()  # of collectives that are waited for themselves
+    keys = set[records.CollectiveKey]()  # of collectives that are waited for themselves
     for record in trace:
         match record:
-            case CollectiveLaunch() if record.runs_on != record.stream:
+            case records.CollectiveLaunch() if record.runs_on != record.stream:
                 issued[record.runs_on].append(record)
                 places[record.key] = record.runs_on, len(issued[record.runs_on])
-            case Mark():
+            case records.Mark():
                 count = len(issued.get(record.stream, ()))
                 marks[record.mark] = record.stream, count
-            case StreamWait() | HostWait() if record.mark in marks:
+            case records.StreamWait() | records.HostWait() if record.mark in marks:
                 stream, count = marks[record.mark]
                 marked[stream] = max(marked[stream], count)
                 awaited[stream] = max(awaited[stream], count)
-            case CollectiveWait() if record.key in places:
+            case records.CollectiveWait() if record.key in places:
                 stream, count = places[record.key]
                 keys.add(record.key)
                 awaited[stream] = max(awaited[stream], count)
-    ordered = list[CollectiveLaunch]()
+    ordered = list[records.CollectiveLaunch]()
     for stream, launches in issued.items():
         yield from ((each, False) for each in launches[awaited[stream] :])
         between = launches[marked[stream] : awaited[stream]]
@@ -154,21 +144,19 @@ def _forgotten(
         yield from ((each, True) for each in _unread(trace, ordered))
 
 
-def _unread(
-    trace: Sequence[TraceRecord], launches: _Launches
-) -> Iterator[CollectiveLaunch]:
+def _unread(trace: Trace, launches: _Launches) -> Iterator[records.CollectiveLaunch]:
     """Yield the launches of which nothing reads a result, nor those of their line."""
-    if not any(isinstance(record, Access) for record in trace):
+    if not any(isinstance(record, records.Access) for record in trace):
         return  # accesses were not recorded
     reads = defaultdict[int, list[tuple[int, MemoryRegion]]](list)
     places = dict[int, int]()
     for place, record in enumerate(trace):
-        if isinstance(record, Access | CollectiveLaunch):
+        if isinstance(record, records.Access | records.CollectiveLaunch):
             places[id(record)] = place
             for region in record.reads:
                 reads[region.storage].append((place, region))
 
-    def is_read(launch: CollectiveLaunch) -> bool:
+    def is_read(launch: records.CollectiveLaunch) -> bool:
         return any(
             place > places[id(launch)] and region.overlaps(written)
             for written in launch.written
@@ -181,7 +169,7 @@ def _unread(
 
 def _swapped_collectives(run: Run) -> Iterator[Remark]:
     """Yield the swaps, one for each pair of lines; see Note [When collectives are swapped]."""
-    by_group = defaultdict[object, dict[int, list[CollectiveLaunch]]](dict)
+    by_group = defaultdict[object, dict[int, list[records.CollectiveLaunch]]](dict)
     for rank, rank_run in enumerate(run.ranks):
         for launch in launches_of(rank_run.trace):
             if launch.operation not in POINT_TO_POINT | {"barrier"}:
@@ -219,7 +207,7 @@ def _swap(ranks: tuple[int, int], one: _Launches, other: _Launches) -> Remark | 
 
 
 def _first_swap(
-    one: _Launches, other: _Launches, tell: Callable[[CollectiveLaunch], object]
+    one: _Launches, other: _Launches, tell: Callable[[records.CollectiveLaunch], object]
 ) -> int | None:
     """Return where two orders of the same collectives differ first; None if they do not."""
     # Each owner in turn broadcasts from a line of its own: the root tells these calls apart.
@@ -233,16 +221,16 @@ def _first_swap(
     return next(place for place, pair in enumerate(pairs) if pair[0] != pair[1])
 
 
-def _words(launch: CollectiveLaunch) -> str:
+def _words(launch: records.CollectiveLaunch) -> str:
     reduce_op = f" {launch.reduce_op}" if launch.reduce_op else ""
     return f"{launch.operation}{reduce_op} of {launch.numel} x {launch.dtype}"
 
 
-def _lines(launch: CollectiveLaunch) -> tuple[Origin, ...]:
+def _lines(launch: records.CollectiveLaunch) -> tuple[Origin, ...]:
     return launch.source, *launch.callers
 
 
-def _data(launch: CollectiveLaunch) -> tuple[tuple[object, int], ...]:
+def _data(launch: records.CollectiveLaunch) -> tuple[tuple[object, int], ...]:
     regions = launch.regions or launch.written
     starts = [_start_byte(region, launch) for region in regions]
     known = [*zip(launch.data_names, starts, strict=False)]
@@ -251,7 +239,7 @@ def _data(launch: CollectiveLaunch) -> tuple[tuple[object, int], ...]:
     return tuple((region.storage, region.start_byte) for region in regions)
 
 
-def _start_byte(region: MemoryRegion, launch: CollectiveLaunch) -> int:
+def _start_byte(region: MemoryRegion, launch: records.CollectiveLaunch) -> int:
     """Return where data starts; of an all-gather in place, where its result starts on each rank."""
     results = (e.start_byte for e in launch.written if e.storage == region.storage)
     if launch.operation.startswith("all_gather"):
@@ -269,7 +257,9 @@ def _tags(run: Run) -> Iterator[Remark]:
         `ProcessGroupNCCL::send` and `recv` in torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp,
         which leave their argument `tag` unused.
     """
-    by_pair = defaultdict[object, tuple[list[CollectiveLaunch], ...]](lambda: ([], []))
+    by_pair = defaultdict[object, tuple[list[records.CollectiveLaunch], ...]](
+        lambda: ([], [])
+    )
     for rank_run in run.ranks:
         for launch in launches_of(rank_run.trace):
             if launch.operation in POINT_TO_POINT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from typing_extensions import override
 from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
-from syncverify.trace.run import RankRun, Run
+from syncverify.trace.run import RankRun, Run, Trace
 
 
 class Traced:  # without slots: `cached_property` needs a dictionary
@@ -42,7 +42,7 @@ class Traced:  # without slots: `cached_property` needs a dictionary
             return found
         return disorders(traces, "host")
 
-    def _judged_records(self, rank_run: RankRun) -> Sequence[TraceRecord]:
+    def _judged_records(self, rank_run: RankRun) -> Trace:
         """Return the part of a rank's trace that is judged."""
         return rank_run.trace
 

@@ -66,24 +66,22 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class _OfLine:
+    """A sign by its line; two of different classes are different signs."""
+
+    line: Origin
+
+
+class Skipped(_OfLine):
     """A collective of a line that some ranks skip."""
 
-    line: Origin
 
-
-@dataclass(frozen=True, slots=True)
-class Early:
+class Early(_OfLine):
     """A reduction of a line before the last micro-batch."""
 
-    line: Origin
 
-
-@dataclass(frozen=True, slots=True)
-class Incomplete:
+class Incomplete(_OfLine):
     """A reduction of a line before the last contribution to a gradient."""
-
-    line: Origin
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from syncverify.sim.device.torch_internals import keep_from_compilers
+from syncverify.trace.dispatch_modes import EagerMode
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.stacks import calling_frames
@@ -63,19 +63,14 @@ _FUNCTIONAL_OPERATIONS = {
 }
 
 
-class CollectiveRecording(TorchDispatchMode):
+class CollectiveRecording(EagerMode):
     """Gives the collectives that this rank issues while the mode is on to a recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch
+        super().__init__()
         self._recorder = recorder
         for package in (__name__, "syncverify.trace"):
             keep_from_compilers(package)
-
-    @classmethod
-    @override
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch wraps every call, and nothing here is compiled
 
     @override
     def __torch_dispatch__(

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing_extensions import override
 
 from syncverify.errors import UsageError
-from syncverify.judge.ordering.unordered import places_of
+from syncverify.judge.ordering.races import places_of
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation

@@ -15,6 +15,19 @@ from torch.utils._python_dispatch import (
     _pop_mode,
     _push_mode,
 )
+from typing_extensions import override
+
+
+class EagerMode(TorchDispatchMode):
+    """Dispatch mode that torch does not wrap for programs that are compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch
+
+    @classmethod
+    @override
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch wraps every call, and nothing here is compiled
 
 
 class HarnessMode(TorchDispatchMode):

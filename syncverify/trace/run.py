@@ -32,8 +32,9 @@ FormCause = Literal[
 ]
 # A difference and a sentence about it.
 Misfit = tuple[FormCause, str]
+Trace = Sequence[TraceRecord]  # of one rank
 # The traces of all ranks.
-Traces = Sequence[Sequence[TraceRecord]]
+Traces = Sequence[Trace]
 # A line of a report: words, or a line of the subject.
 Detail = str | CodeLine
 

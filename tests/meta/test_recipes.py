@@ -30,7 +30,7 @@ def a_rank_played(judgement: Judgement) -> bool:
     order=5,
     applies=a_rank_played,
     example="parameters that are sent in each step",
-    causes=(Mistake("sent", "a rank broadcasts", "send parameters once, in bind()"),),
+    causes={"sent": Mistake("a rank broadcasts", "send parameters once, in bind()")},
     needs_data=False,
 )
 def nothing_is_broadcast(judgement: Judgement) -> Iterator[Violation]:

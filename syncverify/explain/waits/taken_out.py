@@ -20,9 +20,11 @@ from syncverify.explain.waits.answers import HarmWithout, WhyUndecided
 from syncverify.explain.waits.exposed_time import Link, microseconds
 from syncverify.explain.witness.witness_search import find_witness
 from syncverify.judge.evidence import WrongGradient
-from syncverify.judge.ordering.kept_references import KIND as REFERENCE
-from syncverify.judge.ordering.kept_references import dropped_at_once, kept_references
-from syncverify.judge.ordering.removed_points import points_of, without
+from syncverify.judge.ordering.removed_points import (
+    kept_references,
+    points_of,
+    without,
+)
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Violation
@@ -180,8 +182,7 @@ def _take_out(
         known.scenarios.append(scenario)
         if len(known.breaking) >= _MOST_SHOWN:
             continue
-        take_out = dropped_at_once if point.kind == REFERENCE else without
-        rest = take_out(traces, point)
+        rest = without(traces, point)
         saved = (whole - microseconds(rest, link)) / scenario.num_steps
         known.exposed = max(known.exposed, saved)
         ranks = zip(run.ranks, rest, strict=True)

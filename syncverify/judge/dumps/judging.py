@@ -108,22 +108,20 @@ def _launches(
             continue
         number = 0 if is_message else entry.sequence
         counts[entry.group, ranks, number] += 1
-        yield (
-            entry,
-            CollectiveLaunch(
-                moment=RecordedMoment("backward", 0, None, entry.record),
-                ranks=ranks,
-                sequence=number * _MOST_COALESCED + counts[entry.group, ranks, number],
-                operation=operation,
-                reduce_op="",
-                dtype=entry.dtype,
-                numel=entry.numel,
-                regions=(),
-                parameters=(),
-                source=entry.source,
-                communicator=entry.group,
-            ),
+        launch = CollectiveLaunch(
+            moment=RecordedMoment("backward", 0, None, entry.record),
+            ranks=ranks,
+            sequence=number * _MOST_COALESCED + counts[entry.group, ranks, number],
+            operation=operation,
+            reduce_op="",
+            dtype=entry.dtype,
+            numel=entry.numel,
+            regions=(),
+            parameters=(),
+            source=entry.source,
+            communicator=entry.group,
         )
+        yield entry, launch
 
 
 def _ends(entry: Entry, group: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:

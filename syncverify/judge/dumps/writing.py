@@ -5,12 +5,12 @@ Source: `torch/distributed/flight_recorder`, which analyzes such dumps, version 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from syncverify.trace.operations import POINT_TO_POINT
-from syncverify.trace.records import CollectiveLaunch, TraceRecord
-from syncverify.trace.run import Traces
+from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.run import Trace, Traces
 from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.timeline.ticks import Ticks, ticks_of
 
@@ -68,10 +68,7 @@ def _members(traces: Traces) -> dict[str, tuple[int, ...]]:
 
 
 def _entries(
-    rank: int,
-    trace: Sequence[TraceRecord],
-    ticks: Ticks,
-    members: dict[str, tuple[int, ...]],
+    rank: int, trace: Trace, ticks: Ticks, members: dict[str, tuple[int, ...]]
 ) -> Iterator[JsonObject]:
     number, num_messages = 0, 0
     for tick, launch in zip(ticks.of_records[rank], trace, strict=True):

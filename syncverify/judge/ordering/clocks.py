@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from syncverify.trace.rounds import Meeting
+
 Clock = dict[int, int]
 
 
@@ -20,12 +22,9 @@ def join(clock: Clock, other: Clock) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class CollectiveClock:
+class CollectiveClock(Meeting):
     """Clock of one collective: it ends on a rank after those that send to this rank started it."""
 
-    # Ranks that have not started the collective yet. A rank whose trace ends before the launch
-    # does not count, for nothing is known about it.
-    num_absent: int = 0
     # Join of the clocks with which the ranks started it: of all ranks, or of the one that sends.
     starts: Clock = field(default_factory=dict)
 

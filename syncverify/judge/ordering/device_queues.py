@@ -7,18 +7,12 @@ ranks runs it. So queues can wait for each other in a circle, though no host wai
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from syncverify.trace.records import (
-    CollectiveKey,
-    CollectiveLaunch,
-    CollectiveWait,
-    Mark,
-    StreamWait,
-    TraceRecord,
-)
-from syncverify.trace.run import Traces
+from syncverify.trace import records
+from syncverify.trace.rounds import num_launches
+from syncverify.trace.run import Trace, Traces
 
 # Runs the first entry of a queue, and tells whether it is done.
 _Entry = Callable[[], bool]
@@ -29,11 +23,7 @@ def waits_in_a_circle(traces: Traces) -> bool:
 
     A rank that has not issued a collective may issue it later, so it counts as there.
     """
-    absent = dict[CollectiveKey, int]()
-    for trace in traces:
-        for record in trace:
-            if isinstance(record, CollectiveLaunch):
-                absent[record.key] = absent.get(record.key, 0) + 1
+    absent = num_launches(traces)
     queues = [
         queue for trace in traces for queue in _Device(absent).queues_of(trace).values()
     ]
@@ -56,34 +46,34 @@ class _Device:
     """The streams of one rank."""
 
     # By collective, number of ranks that have issued it and do not run it yet.
-    absent: dict[CollectiveKey, int]
+    absent: dict[records.CollectiveKey, int]
     # Marks that were reached, and keys of launches that the issuing stream has reached.
     reached: set[object] = field(default_factory=set)
     # Collectives that this rank runs, or has run.
-    running: set[CollectiveKey] = field(default_factory=set)
+    running: set[records.CollectiveKey] = field(default_factory=set)
 
-    def queues_of(self, trace: Sequence[TraceRecord]) -> dict[str, list[_Entry]]:
+    def queues_of(self, trace: Trace) -> dict[str, list[_Entry]]:
         """Return the queue of each stream."""
         queues = defaultdict[str, list[_Entry]](list)
         marked = set[int]()
         for record in trace:
-            if isinstance(record, Mark):
+            if isinstance(record, records.Mark):
                 marked.add(record.mark)
             # CUDA does not wait for an event that was never recorded.
-            if not isinstance(record, StreamWait) or record.mark in marked:
+            if not isinstance(record, records.StreamWait) or record.mark in marked:
                 for stream, entry in self._entries(record):
                     queues[stream].append(entry)
         return queues
 
-    def _entries(self, record: TraceRecord) -> Iterator[tuple[str, _Entry]]:
+    def _entries(self, record: records.TraceRecord) -> Iterator[tuple[str, _Entry]]:
         match record:
-            case Mark():
+            case records.Mark():
                 yield record.stream, lambda: self._reach(record.mark)
-            case StreamWait():
+            case records.StreamWait():
                 yield record.stream, lambda: record.mark in self.reached
-            case CollectiveWait():
+            case records.CollectiveWait():
                 yield record.stream, lambda: self._is_done(record.key)
-            case CollectiveLaunch():
+            case records.CollectiveLaunch():
                 runs_on = record.communication_stream
                 if runs_on != record.stream:
                     yield record.stream, lambda: self._reach(record.key)
@@ -94,11 +84,11 @@ class _Device:
         self.reached.add(mark)
         return True
 
-    def _run(self, key: CollectiveKey) -> bool:
+    def _run(self, key: records.CollectiveKey) -> bool:
         if key not in self.running:
             self.running.add(key)
             self.absent[key] -= 1
         return self._is_done(key)
 
-    def _is_done(self, key: CollectiveKey) -> bool:
+    def _is_done(self, key: records.CollectiveKey) -> bool:
         return key in self.running and self.absent[key] <= 0

@@ -36,10 +36,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
-from syncverify.judge.ordering.data_flow import receives, sends
 from syncverify.trace.records import (
     HOST,
     Access,
@@ -51,11 +50,13 @@ from syncverify.trace.records import (
     MemoryUse,
     StorageFreed,
     StreamWait,
-    TraceRecord,
 )
-from syncverify.trace.run import Traces
+from syncverify.trace.rounds import Meeting, num_launches, walk_together
+from syncverify.trace.run import Trace, Traces
 
 Semantics = Literal["stream", "host"]
+_FROM_ROOT: Final = frozenset({"broadcast", "scatter"})
+_TO_ROOT: Final = frozenset({"reduce", "gather"})
 
 
 class Observer:
@@ -80,33 +81,14 @@ class Observer:
 
 def walk(traces: Traces, semantics: Semantics, observer: Observer) -> None:
     """Show each use of memory, free and host wait of the traces of all ranks to an observer."""
-    collectives: dict[CollectiveKey, CollectiveClock] = {}
-    for trace in traces:
-        for record in trace:
-            if type(record) is CollectiveLaunch:
-                collectives.setdefault(record.key, CollectiveClock()).num_absent += 1
-    lanes: list[Lane] = []
-    waiting = {
-        rank: _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)
-        for rank, trace in enumerate(traces)
+    collectives = {
+        key: CollectiveClock(number) for key, number in num_launches(traces).items()
     }
-    while waiting:
-        _go_round(waiting)
-
-
-def _go_round(waiting: dict[int, Iterator[CollectiveClock]]) -> None:
-    """Advance each rank until it waits for a collective or its trace ends."""
-    awaited: list[CollectiveClock] = []
-    for rank, steps in list(waiting.items()):
-        collective = next(steps, None)
-        if collective is None:
-            del waiting[rank]
-        else:
-            awaited.append(collective)
-    if awaited and all(collective.num_absent > 0 for collective in awaited):
-        # A deadlock on a real machine: `every_wait_completes` judges it. Here the first
-        # collective counts as complete, so that the rest of the traces is judged as well.
-        awaited[0].num_absent = 0
+    lanes: list[Lane] = []
+    walk_together(
+        _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)
+        for rank, trace in enumerate(traces)
+    )
 
 
 @dataclass(slots=True)
@@ -138,7 +120,7 @@ class _RankWalk:
     # number of lanes grows with the collectives in flight, not with all collectives.
     idle: list[Lane] = field(default_factory=list)
 
-    def steps(self, trace: Sequence[TraceRecord]) -> Iterator[CollectiveClock]:
+    def steps(self, trace: Trace) -> Iterator[Meeting]:
         """Walk the trace; yield a collective whenever the rank must wait for its peers."""
         for index, record in enumerate(trace):
             if type(record) is Access:
@@ -188,7 +170,7 @@ class _RankWalk:
         self.lanes.append(Lane(index, self.rank, name, {index: 0}))
         return self.lanes[index]
 
-    def _settle(self, lane: Lane) -> Iterator[CollectiveClock]:
+    def _settle(self, lane: Lane) -> Iterator[Meeting]:
         """Join all that the next entry waits for; yield collectives that are not complete."""
         for collective in lane.collectives:
             yield from _joined(lane, collective)
@@ -197,9 +179,7 @@ class _RankWalk:
             join(lane.clock, self.host)
             lane.num_host_waits = self.num_host_waits
 
-    def _launch(
-        self, index: int, record: CollectiveLaunch
-    ) -> Iterator[CollectiveClock]:
+    def _launch(self, index: int, record: CollectiveLaunch) -> Iterator[Meeting]:
         issuing = self._lane(record.stream)
         yield from self._settle(issuing)
         lane = self._communication_lane(record)
@@ -207,8 +187,8 @@ class _RankWalk:
             yield from self._settle(lane)
             join(lane.clock, issuing.clock)
         collective = self.collectives[record.key]
-        collective.arrive(lane.clock, sends=sends(record, self.rank))
-        is_received = receives(record, self.rank)
+        collective.arrive(lane.clock, sends=_sends(record, self.rank))
+        is_received = _receives(record, self.rank)
         received = collective if is_received else None
         self.launched[record.key] = _InFlight(received, lane, lane.push())
         if is_received:
@@ -222,7 +202,7 @@ class _RankWalk:
             return self.idle.pop()
         return self._new_lane(record.communication_stream)
 
-    def _wait(self, record: CollectiveWait) -> Iterator[CollectiveClock]:
+    def _wait(self, record: CollectiveWait) -> Iterator[Meeting]:
         in_flight = self.launched.get(record.key)
         if in_flight is None:
             return
@@ -243,7 +223,22 @@ class _RankWalk:
         return self.marks.get(wait.mark, {})
 
 
-def _joined(lane: Lane, collective: CollectiveClock) -> Iterator[CollectiveClock]:
-    while collective.num_absent > 0:
-        yield collective
+def _joined(lane: Lane, collective: CollectiveClock) -> Iterator[Meeting]:
+    yield from collective.awaited()
     join(lane.clock, collective.starts)
+
+
+def _sends(launched: CollectiveLaunch, rank: int) -> bool:
+    """Tell whether results of other ranks depend on a rank, by its launch."""
+    if launched.operation in _FROM_ROOT:
+        return launched.root in (None, rank)
+    return launched.operation != "recv"
+
+
+def _receives(launched: CollectiveLaunch, rank: int) -> bool:
+    """Tell whether the result of a rank depends on other ranks, by its launch."""
+    if launched.operation in _FROM_ROOT:
+        return launched.root != rank
+    if launched.operation in _TO_ROOT:
+        return launched.root in (None, rank)
+    return launched.operation != "send"

@@ -27,7 +27,7 @@ from typing_extensions import override
 from syncverify.judge.ordering.clocks import Clock, Lane, join
 from syncverify.judge.ordering.happens_before import Observer, walk
 from syncverify.trace.records import StorageFreed, TraceRecord
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,8 @@ class HeldMemory:
 
 def held_memory(traces: Traces) -> HeldMemory:
     """Return the worst of all ranks and moments, the first of equals; see the Note above."""
-    if not any(_is_deferred(record) for trace in traces for record in trace):
+    frees = (r for trace in traces for r in trace if type(r) is StorageFreed)
+    if not any(record.recorded_streams for record in frees):
         return HeldMemory()
     measure = _Measure()
     walk([list(_with_deferring(trace)) for trace in traces], "stream", measure)
@@ -64,11 +65,7 @@ def held_memory(traces: Traces) -> HeldMemory:
     )
 
 
-def _is_deferred(record: TraceRecord) -> bool:
-    return type(record) is StorageFreed and bool(record.recorded_streams)
-
-
-def _with_deferring(trace: Sequence[TraceRecord]) -> Iterator[TraceRecord]:
+def _with_deferring(trace: Trace) -> Iterator[TraceRecord]:
     """Move each free to its recorded streams, as the allocator records its events."""
     for record in trace:
         if type(record) is not StorageFreed:
@@ -93,9 +90,8 @@ class _Measure(Observer):
     """An observer that keeps freed blocks until the host has waited for their streams."""
 
     worst: dict[int, HeldMemory] = field(default_factory=dict)  # by rank
-    hosts: dict[int, Clock] = field(
-        default_factory=dict
-    )  # clock of the last host wait, by rank
+    # Clock of the last host wait, by rank.
+    hosts: dict[int, Clock] = field(default_factory=dict)
     # Held blocks by number of their storage, by rank.
     blocks: dict[int, dict[int, _Block]] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from typing_extensions import override
@@ -16,13 +16,8 @@ from typing_extensions import override
 from syncverify.judge.ordering.clocks import Clock, Lane
 from syncverify.judge.ordering.happens_before import Observer, Semantics, walk
 from syncverify.judge.ordering.races import EarlyFree, Race
-from syncverify.trace.records import (
-    CollectiveLaunch,
-    CollectiveWait,
-    MemoryUse,
-    TraceRecord,
-)
-from syncverify.trace.run import Traces
+from syncverify.trace.records import CollectiveLaunch, CollectiveWait, MemoryUse
+from syncverify.trace.run import Trace, Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +44,22 @@ def inversions(
         yield Inversion(found.rank, after.until(until), frozenset(), until, storage)
         return
     yield from _of_two_collectives(found, traces, semantics)
-    for until in _ends(found, trace):
+    # The position after the second use, and after the wait for a collective.
+    waits = _end(found.second, trace)
+    for until in (found.second_index + 1, *waits):
         if until <= after.end:
             late, alone = after.until(until), frozenset({first})
             yield Inversion(found.rank, late - alone, alone, until)
             yield Inversion(found.rank, late, frozenset(), until)
 
 
-def _ends(race: Race, trace: Sequence[TraceRecord]) -> Iterator[int]:
-    """Yield the position after the second use, and after the wait for a collective."""
-    yield race.second_index + 1
-    if isinstance(race.second, CollectiveLaunch):
-        yield from _end(race.second, trace)
-
-
-def _end(launch: CollectiveLaunch, trace: Sequence[TraceRecord]) -> Iterator[int]:
-    """Yield the position after the first wait for a collective, if there is one."""
-    for index, record in enumerate(trace):
-        if isinstance(record, CollectiveWait) and record.key == launch.key:
-            yield index + 1
-            return
+def _end(use: MemoryUse, trace: Trace) -> Iterator[int]:
+    """Yield the position after the first wait for a use, if that is a collective."""
+    if isinstance(use, CollectiveLaunch):
+        for index, record in enumerate(trace):
+            if isinstance(record, CollectiveWait) and record.key == use.key:
+                yield index + 1
+                return
 
 
 def _of_two_collectives(

@@ -6,7 +6,6 @@ rank, in every step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from typing_extensions import override
@@ -25,7 +24,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 from syncverify.trace.source_lines import NoLine, Origin
 
 # One number for all inserted marks: each is recorded and waited for at once.
@@ -97,22 +96,13 @@ class WaitForStream:
     awaited: str
     point: InsertionPoint
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Return the streams that the text names, in order."""
-        return (self.waiting, self.awaited)
-
     @override
     def __str__(self) -> str:
         if self.waiting == HOST:
             return f"insert `{self.awaited}.synchronize()` {self.point}"
         return f"insert `{self.waiting}.wait_stream({self.awaited})` {self.point}"
 
-    def applied(self, traces: Traces) -> Traces:
-        """Return the traces with this edge inserted."""
-        return [_inserted(trace, self) for trace in traces]
-
-    def records(self, moment: Moment, _: Sequence[TraceRecord]) -> list[TraceRecord]:
+    def records(self, moment: Moment, _: Trace) -> list[TraceRecord]:
         """Return the records to insert at a moment."""
         wait = (
             HostWait(moment, _INSERTED_MARK, NoLine.UNKNOWN)
@@ -132,11 +122,6 @@ class WaitForWork:
     point: InsertionPoint
     is_functional: bool = False  # functional collectives return no handle
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Return the streams that the text names, in order."""
-        return (self.waiting,)
-
     @override
     def __str__(self) -> str:
         call = "wait_tensor()` of the result" if self.is_functional else "work.wait()`"
@@ -145,13 +130,7 @@ class WaitForWork:
             f"{self.launched_at}, while `{self.waiting}` is current, {self.point}"
         )
 
-    def applied(self, traces: Traces) -> Traces:
-        """Return the traces with this edge inserted."""
-        return [_inserted(trace, self) for trace in traces]
-
-    def records(
-        self, moment: Moment, since: Sequence[TraceRecord]
-    ) -> list[TraceRecord]:
+    def records(self, moment: Moment, since: Trace) -> list[TraceRecord]:
         """Return the records to insert at a moment, for the launches since the point before."""
         return [
             CollectiveWait(
@@ -169,11 +148,6 @@ class RecordStream:
     stream: str
     used_at: Origin  # line of the use
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """Return the streams that the text names, in order."""
-        return (self.stream,)
-
     @override
     def __str__(self) -> str:
         return (
@@ -181,11 +155,8 @@ class RecordStream:
             f"a reference until its stream waited for `{self.stream}`"
         )
 
-    def applied(self, traces: Traces) -> Traces:
-        """Return the traces with this edge inserted."""
-        return [self._applied(trace) for trace in traces]
-
-    def _applied(self, trace: Sequence[TraceRecord]) -> list[TraceRecord]:
+    def inserted(self, trace: Trace) -> list[TraceRecord]:
+        """Return the trace of a rank with this call."""
         used = {
             region.storage
             for record in trace
@@ -204,9 +175,23 @@ class RecordStream:
 Edge = WaitForStream | WaitForWork | RecordStream
 
 
-def _inserted(
-    trace: Sequence[TraceRecord], wait: WaitForStream | WaitForWork
-) -> list[TraceRecord]:
+def streams_of(edge: Edge) -> tuple[str, ...]:
+    """Return the streams that the text of an edge names, in order."""
+    match edge:
+        case WaitForStream(waiting, awaited):
+            return waiting, awaited
+        case WaitForWork(stream) | RecordStream(stream):
+            return (stream,)
+
+
+def with_edge(traces: Traces, edge: Edge) -> Traces:
+    """Return the traces of all ranks with an edge inserted."""
+    if isinstance(edge, RecordStream):
+        return [edge.inserted(trace) for trace in traces]
+    return [_inserted(trace, edge) for trace in traces]
+
+
+def _inserted(trace: Trace, wait: WaitForStream | WaitForWork) -> list[TraceRecord]:
     """Insert a wait at each of its points, for the records since the point before."""
     result: list[TraceRecord] = []
     since = 0

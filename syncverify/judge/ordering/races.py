@@ -45,7 +45,8 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Run, Trace, Traces
+from syncverify.trace.timeline.timeline import RecordKey
 
 _USES = (Access, CollectiveLaunch)  # `isinstance` is much slower on their union
 
@@ -98,24 +99,47 @@ def _work(use: MemoryUse) -> tuple[object, ...]:
     return (*place, use.ranks, use.signature, use.root)
 
 
+def places_of(
+    unordered: Unordered | None, run: Run
+) -> tuple[RecordKey, RecordKey] | None:
+    """Return the places of two records that nothing orders; None if the run lacks one."""
+    match unordered:
+        case Race():
+            pair: tuple[object, object] = (unordered.first, unordered.second)
+        case EarlyFree():
+            pair = (unordered.use, unordered.freed)
+        case None:
+            return None
+    # By identity: the judge may have left records out, which moves the others.
+    trace = run.ranks[unordered.rank].trace
+    places = {id(record): index for index, record in enumerate(trace)}
+    first, second = (places.get(id(record)) for record in pair)
+    if first is None or second is None:  # the run does not show the violation any more
+        return None
+    return (unordered.rank, first), (unordered.rank, second)
+
+
 @dataclass(frozen=True, slots=True)
 class Orderings:
     """All races and early frees of a run."""
 
     races: tuple[Race, ...] = ()  # sorted by rank, then by position of the second use
-    early_frees: tuple[
-        EarlyFree, ...
-    ] = ()  # sorted by rank, then by position of the free
-    harmless_frees: tuple[
-        EarlyFree, ...
-    ] = ()  # see Note [Memory that goes back to a pool]
+    # Sorted by rank, then by position of the free.
+    early_frees: tuple[EarlyFree, ...] = ()
+    # See Note [Memory that goes back to a pool].
+    harmless_frees: tuple[EarlyFree, ...] = ()
 
 
 def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Orderings:
     """Return all races and early frees of the traces of all ranks, which may end early."""
     if not any(_has_several_lanes(trace) for trace in traces):
         return Orderings()
-    finder = _Finder(traces, tuple({} for _ in traces), _ranks_of_subjects(traces))
+    ranks_of_subjects = {
+        rank
+        for rank, trace in enumerate(traces)
+        if any(isinstance(record, SubjectCall) for record in trace)
+    }
+    finder = _Finder(traces, tuple({} for _ in traces), ranks_of_subjects)
     walk(traces, semantics, finder)
     return Orderings(
         tuple(
@@ -133,19 +157,11 @@ def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Ordering
     )
 
 
-def _ranks_of_subjects(traces: Traces) -> frozenset[int]:
-    return frozenset(
-        rank
-        for rank, trace in enumerate(traces)
-        if any(isinstance(record, SubjectCall) for record in trace)
-    )
-
-
 def _sorted(frees: Iterable[EarlyFree]) -> tuple[EarlyFree, ...]:
     return tuple(sorted(frees, key=lambda found: (found.rank, found.free_index)))
 
 
-def _has_several_lanes(trace: Sequence[TraceRecord]) -> bool:
+def _has_several_lanes(trace: Trace) -> bool:
     """Tell whether a rank uses several lanes; the entries of one lane are in order."""
     streams: set[str] = set()
     for record in trace:
@@ -166,9 +182,8 @@ class _Finder(Observer):
     # Shadows by storage, one mapping for each rank.
     storages: tuple[dict[int, StorageShadow], ...]
     ranks_of_subjects: Set[int]  # they play a training program around a subject
-    races: dict[tuple[int, int, int], Race] = field(
-        default_factory=dict
-    )  # by rank and records
+    # By rank and records.
+    races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
     early_frees: list[EarlyFree] = field(default_factory=list)
     # Early frees into a pool, by lane. The next entry of the lane tells whether they are harmful;
     # until then they are not.
@@ -204,7 +219,10 @@ class _Finder(Observer):
         storage = self.storages[lane.rank].pop(record.storage, None)
         if storage is None:
             return
-        trace = self.traces[lane.rank]
+        trace, is_of_subject = (
+            self.traces[lane.rank],
+            lane.rank in self.ranks_of_subjects,
+        )
         uses = _unordered(storage.last, lane.clock)
         for clock in recorded:
             uses = _unordered(uses, clock)
@@ -213,22 +231,23 @@ class _Finder(Observer):
             if use.runs_on in (*record.recorded_streams, *record.engine_streams):
                 continue
             found = EarlyFree(lane.rank, last[1], index, use, record)
-            if lane.name != record.stream or self._lacks_work(lane):
+            # The training program around a subject queues work that the trace lacks.
+            lacks_work = lane.name == DEFAULT_STREAM and is_of_subject
+            if lane.name != record.stream or lacks_work:
                 self.early_frees.append(found)  # the pool is in use again for certain
             else:
                 entry = ({use_lane: last}, found)
                 self.given_back.setdefault(lane.index, []).append(entry)
-
-    def _lacks_work(self, lane: Lane) -> bool:
-        """Tell whether a stream holds work that the trace lacks."""
-        return lane.name == DEFAULT_STREAM and lane.rank in self.ranks_of_subjects
 
     def _touch(
         self, region: MemoryRegion, lane: Lane, here: LastUse, *, writes: bool
     ) -> None:
         if region.start_byte >= region.end_byte:
             return
-        storage = self._storage(lane, region.storage)
+        storages = self.storages[lane.rank]
+        storage = storages.get(region.storage)
+        if storage is None:
+            storage = storages[region.storage] = StorageShadow(lane.index)
         if storage.only_lane is not None:
             if storage.only_lane == lane.index:
                 storage.note(here)
@@ -241,8 +260,8 @@ class _Finder(Observer):
             for last in earlier:
                 for index, (count, first) in last.items():
                     if clock.get(index, 0) < count:
-                        common = _common(region, other.region)
-                        self._report(lane.rank, first, here[1], common)
+                        key = (lane.rank, first, here[1])
+                        self._report(key, region, other.region)
         if writes:
             # Accesses before this write are forgotten: a later use that races with one of
             # them races with this write too.
@@ -268,20 +287,16 @@ class _Finder(Observer):
                     cell.reads.clear()
                     cell.writes[lane] = at
 
-    def _storage(self, lane: Lane, number: int) -> StorageShadow:
-        storages = self.storages[lane.rank]
-        storage = storages.get(number)
-        if storage is None:
-            storage = storages[number] = StorageShadow(lane.index)
-        return storage
-
-    def _report(self, rank: int, first: int, second: int, region: MemoryRegion) -> None:
-        trace = self.traces[rank]
-        key = (rank, first, second)
+    def _report(
+        self, key: tuple[int, int, int], left: MemoryRegion, right: MemoryRegion
+    ) -> None:
         if key not in self.races:
-            self.races[key] = Race(
-                *key, _memory_use(trace[first]), _memory_use(trace[second]), region
-            )
+            rank, *pair = key
+            first, second = (_memory_use(self.traces[rank][index]) for index in pair)
+            start = max(left.start_byte, right.start_byte)
+            end = min(left.end_byte, right.end_byte)
+            common = MemoryRegion(left.storage, start, end)
+            self.races[key] = Race(*key, first, second, common)
 
 
 def _memory_use(record: TraceRecord) -> MemoryUse:
@@ -294,11 +309,3 @@ def _unordered(last: Last, clock: Clock) -> Last:
     if not last:
         return last
     return {lane: at for lane, at in last.items() if clock.get(lane, 0) < at[0]}
-
-
-def _common(left: MemoryRegion, right: MemoryRegion) -> MemoryRegion:
-    return MemoryRegion(
-        left.storage,
-        max(left.start_byte, right.start_byte),
-        min(left.end_byte, right.end_byte),
-    )

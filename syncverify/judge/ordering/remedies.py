@@ -8,28 +8,14 @@ missing. All races and early frees that one remedy removes are one disorder.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from typing_extensions import override
 
+from syncverify.judge.ordering import missing_waits
 from syncverify.judge.ordering.happens_before import Semantics
-from syncverify.judge.ordering.missing_waits import (
-    BeforeFree,
-    BeforeReturn,
-    BeforeUse,
-    Edge,
-    InsertionPoint,
-    RecordStream,
-    WaitForStream,
-    WaitForWork,
-)
-from syncverify.judge.ordering.races import (
-    Orderings,
-    Race,
-    Unordered,
-    judge_orderings,
-)
+from syncverify.judge.ordering.races import Orderings, Race, Unordered, judge_orderings
 from syncverify.trace.operations import LENDING
 from syncverify.trace.records import (
     Access,
@@ -39,9 +25,8 @@ from syncverify.trace.records import (
     StorageFreed,
     SubjectCall,
     SubjectReturn,
-    TraceRecord,
 )
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Trace, Traces
 from syncverify.trace.source_lines import NoLine
 
 _TURNS = (SubjectCall, SubjectReturn)
@@ -53,7 +38,7 @@ _MAX_EDGES = 4
 class Remedy:
     """Edges that remove races and early frees, as judging the trace again has shown."""
 
-    edges: tuple[Edge, ...]
+    edges: tuple[missing_waits.Edge, ...]
     num_removed: int  # races and early frees that the edges remove
     left: tuple[Unordered, ...]  # those that remain
 
@@ -103,7 +88,7 @@ def disorders(traces: Traces, semantics: Semantics = "stream") -> list[Disorder]
     return result
 
 
-def _places(trace: Sequence[TraceRecord]) -> dict[int, int]:
+def _places(trace: Trace) -> dict[int, int]:
     """Return the positions of records by identity, and of frees by the storage's number.
 
     A remedy may replace the record of a free. Numbers of storages are made negative, so
@@ -123,9 +108,7 @@ def _placed(found: Unordered, places: Mapping[int, int]) -> Unordered:
     return replace(found, use_index=use, free_index=free)
 
 
-def last_turn(
-    trace: Sequence[TraceRecord], index: int
-) -> SubjectCall | SubjectReturn | None:
+def last_turn(trace: Trace, index: int) -> SubjectCall | SubjectReturn | None:
     """Return the last call or return of the subject before the record at `index`."""
     turns = (e for e in reversed(trace[:index]) if isinstance(e, _TURNS))
     return next(turns, None)
@@ -148,34 +131,32 @@ def _key(found: Unordered) -> tuple[int, int, int]:
 
 def _edges_for(
     target: Unordered, traces: Traces, semantics: Semantics
-) -> tuple[tuple[Edge, ...], Traces]:
+) -> tuple[tuple[missing_waits.Edge, ...], Traces]:
     """Add edges until the second use of a pair races with nothing any more."""
-    edges: list[Edge] = []
+    edges: list[missing_waits.Edge] = []
+    second = target.second if isinstance(target, Race) else None
     remaining: Unordered | None = target
     while remaining is not None and len(edges) < _MAX_EDGES:
         best = _best_edge(remaining, traces, semantics)
         if best is None:
             break
         edges.append(best)
-        traces = best.applied(traces)
-        left = _all(judge_orderings(traces, semantics))
-        remaining = next((found for found in left if _alike(found, target)), None)
+        traces = missing_waits.with_edge(traces, best)
+        # Races with one second use are alike. Of frees each pair is apart.
+        left = judge_orderings(traces, semantics)
+        alike = (e for e in _all(left) if isinstance(e, Race) and e.second is second)
+        remaining = next(alike, None)
     return tuple(edges), traces
 
 
-def _alike(found: Unordered, target: Unordered) -> bool:
-    """Tell whether two races have the same second use; of frees each pair is apart."""
-    if isinstance(found, Race) and isinstance(target, Race):
-        return found.second is target.second
-    return False
-
-
-def _best_edge(target: Unordered, traces: Traces, semantics: Semantics) -> Edge | None:
+def _best_edge(
+    target: Unordered, traces: Traces, semantics: Semantics
+) -> missing_waits.Edge | None:
     """Return the edge that orders a pair and leaves the fewest; the first of equals."""
-    best: Edge | None = None
+    best: missing_waits.Edge | None = None
     fewest_left = math.inf
     for edge in _candidates(target, traces[target.rank]):
-        left = _all(judge_orderings(edge.applied(traces), semantics))
+        left = _all(judge_orderings(missing_waits.with_edge(traces, edge), semantics))
         if _key(target) in {_key(found) for found in left}:
             continue
         if len(left) < fewest_left:
@@ -185,15 +166,15 @@ def _best_edge(target: Unordered, traces: Traces, semantics: Semantics) -> Edge 
     return best
 
 
-def _candidates(target: Unordered, trace: Sequence[TraceRecord]) -> Iterator[Edge]:
+def _candidates(target: Unordered, trace: Trace) -> Iterator[missing_waits.Edge]:
     if isinstance(target, Race):
         for point in _insertion_points(target, trace):
             yield from _waits(target.first, trace, target.second.stream, point)
     elif _runs_aside(target.use):
         waiting = target.freed.stream
-        yield from _waits(target.use, trace, waiting, BeforeFree(waiting))
+        yield from _waits(target.use, trace, waiting, missing_waits.BeforeFree(waiting))
     else:
-        yield RecordStream(target.use.stream, target.use.source)
+        yield missing_waits.RecordStream(target.use.stream, target.use.source)
 
 
 def _call_for(found: Unordered) -> str:
@@ -203,40 +184,37 @@ def _call_for(found: Unordered) -> str:
 
 
 def _insertion_points(
-    race: Race, trace: Sequence[TraceRecord]
-) -> Iterator[InsertionPoint]:
+    race: Race, trace: Trace
+) -> Iterator[missing_waits.InsertionPoint]:
     """Yield points for a wait: in the subject's code before the training program's."""
     turn = last_turn(trace, race.second_index)
     second = race.second
     is_of_view = isinstance(second, Access) and second.operator in LENDING
-    use = BeforeUse(second.source, second.stream, is_of_view)
+    use = missing_waits.BeforeUse(second.source, second.stream, is_of_view)
     if isinstance(turn, SubjectReturn):
-        yield BeforeReturn(turn.moment.phase)
+        yield missing_waits.BeforeReturn(turn.moment.phase)
     elif isinstance(use.source, NoLine):
         between = trace[race.first_index : race.second_index]
         for record in reversed(between):
             if isinstance(record, SubjectReturn):
-                yield BeforeReturn(record.moment.phase)
+                yield missing_waits.BeforeReturn(record.moment.phase)
                 break
     yield use
 
 
 def _waits(
-    awaited: MemoryUse,
-    trace: Sequence[TraceRecord],
-    waiting: str,
-    point: InsertionPoint,
-) -> Iterator[Edge]:
+    awaited: MemoryUse, trace: Trace, waiting: str, point: missing_waits.InsertionPoint
+) -> Iterator[missing_waits.Edge]:
     if not _runs_aside(awaited):
-        yield WaitForStream(waiting, awaited.stream, point)
+        yield missing_waits.WaitForStream(waiting, awaited.stream, point)
         return
     assert isinstance(awaited, CollectiveLaunch)
     # `wait_stream` for a stream that waited for the work is tried first: the subject may
     # have dropped the `Work` by then.
     for stream in _streams_that_get(awaited, trace):
         if stream != waiting:
-            yield WaitForStream(waiting, stream, point)
-    yield WaitForWork(
+            yield missing_waits.WaitForStream(waiting, stream, point)
+    yield missing_waits.WaitForWork(
         waiting, awaited.operation, awaited.source, point, awaited.is_functional
     )
 
@@ -246,9 +224,7 @@ def _runs_aside(use: MemoryUse) -> bool:
     return isinstance(use, CollectiveLaunch) and use.communication_stream != use.stream
 
 
-def _streams_that_get(
-    launch: CollectiveLaunch, trace: Sequence[TraceRecord]
-) -> list[str]:
+def _streams_that_get(launch: CollectiveLaunch, trace: Trace) -> list[str]:
     waits = (
         record
         for record in trace

@@ -23,11 +23,10 @@ import torch
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Ownership
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import ExpectedGradient
+from syncverify.judge.reference import ExpectedGradient, reduced_gradient
 from syncverify.judge.rounding import explain_rounded
 from syncverify.judge.violation import Violation, finding
 from syncverify.plain_text import named
-from syncverify.scenario import step_plan
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.run import Observation
@@ -68,16 +67,8 @@ def on_all_ranks(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
     for rank, observation, spec in each_after_wait(judgement):
         if not spec.requires_grad or bool(reduce_axes(mesh, spec)) != reduced:
             continue
-        step = observation.step
-        count = step_plan.num_micro_batches(judgement.scenario, step)
-        ranks, divisor = (
-            reference.contributors(spec, rank),
-            reference.divisor(spec, rank),
-        )
-        yield (
-            ExpectedGradient(reference, spec, rank, step, count, ranks, divisor),
-            observation,
-        )
+        expected = reduced_gradient(reference, spec, rank, observation.step)
+        yield expected, observation
 
 
 def wrong_owners(judgement: Judgement) -> Iterator[Violation]:
@@ -96,9 +87,8 @@ class _Replicas:
 
     parameter: str
     ranks: tuple[int, ...]
-    seen: dict[int, dict[int, AfterWait]] = field(
-        default_factory=dict
-    )  # by step and rank
+    # By step and rank.
+    seen: dict[int, dict[int, AfterWait]] = field(default_factory=dict)
     # Ranks with the right gradient, by step.
     right: dict[int, set[int]] = field(default_factory=dict)
     # The ranks that are judged; empty if all ranks said that they own nothing.

@@ -27,7 +27,6 @@ from syncverify.judge.cause import VAGUE_CAUSES, Cause
 from syncverify.judge.decoding import explanations
 from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
-from syncverify.judge.properties.sent import places_of, senders
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import (
@@ -159,7 +158,7 @@ class _Contents:
         for rank in range(len(judgement.run.ranks)):
             for launch in _reductions(judgement, rank, step):
                 rounds = judgement.reference.rounds
-                found = None if rounds else places_of(judgement.reference, rank, launch)
+                found = None if rounds else judgement.sent(rank, launch).places
                 known = None if found is None else frozenset(found)
                 self._places.setdefault(launch.key, {})[rank] = known
                 self._launches.setdefault(launch.key, launch)
@@ -221,9 +220,7 @@ def other_signs(
 
 
 def shown_signs(
-    cause: Cause,
-    observed: torch.Tensor | None,
-    reductions: Iterable[CollectiveLaunch],
+    cause: Cause, observed: torch.Tensor | None, reductions: Iterable[CollectiveLaunch]
 ) -> Signs:
     """Return the signs that a wrong gradient shows.
 
@@ -286,7 +283,7 @@ def _lines_behind(
             Skipped(launch.source)
             for peer in range(judgement.scenario.mesh.num_ranks)
             for launch in _reductions(judgement, peer, expected.step)
-            if name in (senders(judgement.reference, peer, launch) or ())
+            if name in (judgement.sent(peer, launch).names or ())
         )
     if cause.kind in {"misplaced", *VAGUE_CAUSES}:
         return frozenset(_crossings(judgement, rank, expected.step, name))
@@ -317,12 +314,12 @@ def _crossings(
 ) -> Iterator[Meeting]:
     """Yield lines in which other gradients met the parameter's in one collective."""
     for launch in _reductions(judgement, rank, step):
-        own = senders(judgement.reference, rank, launch)
+        own = judgement.sent(rank, launch).names
         for peer in launch.ranks:
             for theirs in _reductions(judgement, peer, step):
                 if theirs.key != launch.key:
                     continue
-                met = senders(judgement.reference, peer, theirs)
+                met = judgement.sent(peer, theirs).names
                 is_other = own and met and (name in own) != (name in met)
                 if is_other and isinstance(line := launch.source, SourceLine):
                     yield Meeting(line.path, line.number)

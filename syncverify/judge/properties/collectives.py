@@ -33,18 +33,12 @@ from syncverify.judge.properties.judgement import (
     early_launches,
     launches_of_step,
 )
-from syncverify.judge.properties.sent import may_hold_gradients, senders, true_slots
+from syncverify.judge.properties.sent import may_hold_gradients
 from syncverify.judge.properties.values import compare
 from syncverify.judge.reference import local_gradient
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import CauseSign, Early, Violation, finding
-from syncverify.scenario import step_plan
-from syncverify.scenario.layout import (
-    contributing_ranks,
-    itemsize,
-    local_bytes,
-    reduce_axes,
-)
+from syncverify.scenario import layout, step_plan
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import overlap
@@ -119,7 +113,7 @@ def _in_both(
 ) -> list[str]:
     """Name the parameters with a gradient in both reductions, in order."""
     one, other = (
-        {slot.parameter for slot in true_slots(judgement.reference, rank, launch)}
+        {slot.parameter for slot in judgement.sent(rank, launch).slots}
         for launch in (first, second)
     )
     return sorted(one & other)
@@ -132,7 +126,7 @@ def _too_few_elements(
     owed = sum(
         judgement.numel(spec.name, rank)
         for spec in scenario.trainable
-        if len(ranks := contributing_ranks(scenario.mesh, spec, rank)) > 1
+        if len(ranks := layout.contributing_ranks(scenario.mesh, spec, rank)) > 1
         and step_plan.has_gradient(scenario, spec, ranks, step)
     )
     # An all-gather whose parts are summed locally reduces as well.
@@ -163,7 +157,7 @@ def _num_exchanged(judgement: Judgement, launch: CollectiveLaunch) -> int:
     if launch.reduces or not launch.numel:
         return launch.numel
     moved_bytes = launch.numel * int(getattr(torch, launch.dtype).itemsize)
-    return max(launch.numel, moved_bytes // min(map(itemsize, trained)))
+    return max(launch.numel, moved_bytes // min(map(layout.itemsize, trained)))
 
 
 def _is_right(judgement: Judgement, rank: int, step: int) -> bool:
@@ -178,7 +172,7 @@ def _is_right(judgement: Judgement, rank: int, step: int) -> bool:
 def keeps_a_cap(judgement: Judgement) -> bool:
     """The subject promises to keep the bucket cap, and two gradients or more are reduced."""
     scenario, promises = judgement.scenario, judgement.reference.capabilities
-    reduced = [s for s in scenario.trainable if reduce_axes(scenario.mesh, s)]
+    reduced = [s for s in scenario.trainable if layout.reduce_axes(scenario.mesh, s)]
     return promises.keeps_bucket_cap and len(reduced) > 1
 
 
@@ -188,14 +182,13 @@ def keeps_a_cap(judgement: Judgement) -> bool:
     example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
     needs_data=False,
     promise="keeps_bucket_cap",
-    causes=(
-        Mistake(
-            "over_cap",
+    causes={
+        "over_cap": Mistake(
             "a bucket is larger than its cap",
             "close a bucket before a gradient that would bring it over the cap; count bytes"
             " of local parts",
         ),
-    ),
+    },
 )
 def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
     """Gradients that are reduced together fit the bucket cap, which counts bytes of one rank.
@@ -214,9 +207,9 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
         for launch in launches_of(rank_run.trace):
             if not launch.reduces:
                 continue
-            names = senders(judgement.reference, rank, launch) or ()
+            names = judgement.sent(rank, launch).names or ()
             specs = [e for e in judgement.scenario.trainable if e.name in names]
-            num_bytes = sum(local_bytes(mesh, spec, rank) for spec in specs)
+            num_bytes = sum(layout.local_bytes(mesh, spec, rank) for spec in specs)
             numel = sum(judgement.numel(name, rank) for name in names)
             # More elements than are sent: gradients of equal values have one place.
             if len(names) > 1 and num_bytes > cap and numel <= launch.numel:
@@ -282,10 +275,7 @@ def _accumulated(judgement: Judgement) -> Iterator[AfterWait]:
             for spec in judgement.scenario.trainable:
                 if seen.gradients[spec.name] is not None:
                     count = seen.micro_batch + 1
-                    yield (
-                        local_gradient(reference, spec, rank, seen.step, count),
-                        seen,
-                    )
+                    yield local_gradient(reference, spec, rank, seen.step, count), seen
 
 
 def _early_reductions(judgement: Judgement) -> Iterator[Violation]:

@@ -19,7 +19,7 @@ Note [Needed until it is copied back]
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeGuard
 
 import torch
@@ -33,12 +33,13 @@ from syncverify.judge.properties.gradient_facts import (
     where,
 )
 from syncverify.judge.properties.judgement import Judgement, launches_of_step
-from syncverify.judge.properties.sent import places_of, senders
+from syncverify.judge.properties.sent import sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import first_of
 from syncverify.trace.records import Access, CollectiveLaunch, TraceRecord
 from syncverify.trace.regions import MemoryRegion, overlap
+from syncverify.trace.run import Trace
 from syncverify.trace.source_lines import (
     CodeLine,
     NoLine,
@@ -64,10 +65,10 @@ class _Packed(NamedTuple):
         return f"bucket is packed in the order {_listed(self.starts)}{by}"
 
 
-def unpacked_otherwise(facts: GradientFacts) -> Cause | None:
+def unpacked_otherwise(facts: GradientFacts) -> Iterator[Cause]:
     """Find a bucket of the gradient that is unpacked in another order."""
     if facts.kind not in _OF_WRONG_PLACES:
-        return None
+        return
     reference, rank = facts.expected.reference, facts.rank
     for launch in facts.launches:
         packed = _packed(reference, rank, launch, facts.trace)
@@ -79,8 +80,7 @@ def unpacked_otherwise(facts: GradientFacts) -> Cause | None:
             text = f"its {packed.words()}, and unpacked in the order {_listed(names)}"
             lines = (packed.line, line) if line else (packed.line,)
             by = f" by {line}" if line else ""
-            return Cause("unpacked_in_other_order", f"{text}{by}", lines=lines)
-    return None
+            yield Cause("unpacked_in_other_order", f"{text}{by}", lines=lines)
 
 
 def refused_order(judgement: Judgement, cause: str) -> Cause | None:
@@ -114,13 +114,10 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _packed(
-    reference: Reference,
-    rank: int,
-    launch: CollectiveLaunch,
-    trace: Sequence[TraceRecord],
+    reference: Reference, rank: int, launch: CollectiveLaunch, trace: Trace
 ) -> _Packed | None:
     """Return the order in which copies of gradients were sent; None where it is not known."""
-    places = None if launch.slots else places_of(reference, rank, launch)
+    places = None if launch.slots else sent_by(reference, rank, launch).places
     names = [name for name, _ in places or ()]
     if places is None or len({*names}) < max(2, len(names)):
         return None
@@ -172,9 +169,7 @@ def _sums(facts: GradientFacts, packed: _Packed) -> torch.Tensor:
     return bucket
 
 
-def _reads(
-    launch: CollectiveLaunch, trace: Sequence[TraceRecord]
-) -> tuple[SourceLine, ...]:
+def _reads(launch: CollectiveLaunch, trace: Trace) -> tuple[SourceLine, ...]:
     """Return the lines that read the memory of a launch after it, one for each read."""
     work = _own_work(since(launch, trace))
     return lines_among(access.source for access in work if _is_copy(access, launch))
@@ -220,26 +215,23 @@ def refill_in_flight(judgement: Judgement, race: Race) -> Refill | None:
     return None
 
 
-def refilled(facts: GradientFacts) -> Cause | None:
+def refilled(facts: GradientFacts) -> Iterator[Cause]:
     """Find a refill of the gradient's bucket before its sum was copied back."""
     if facts.kind not in _OF_WRONG_PLACES or not facts.sent_reductions:
-        return None
+        return
     last = facts.sent_reductions[-1]
     found = _refill(facts.expected.reference, facts.rank, last, facts.trace)
     if found is None:
-        return None
+        return
     text = f"{found.words()}, before its sum is copied back"
-    return Cause("buffer_shared", text, lines=found.lines)
+    yield Cause("buffer_shared", text, lines=found.lines)
 
 
 def _refill(
-    reference: Reference,
-    rank: int,
-    launch: CollectiveLaunch,
-    trace: Sequence[TraceRecord],
+    reference: Reference, rank: int, launch: CollectiveLaunch, trace: Trace
 ) -> Refill | None:
     """Return the first write for another bucket into the memory of a launch, if none copied it."""
-    own = {*(senders(reference, rank, launch) or ())}
+    own = {*(sent_by(reference, rank, launch).names or ())}
     write: Access | None = None
     for record in itertools.islice(since(launch, trace), 1, None):
         if record.moment.step != launch.moment.step:
@@ -251,7 +243,7 @@ def _refill(
         elif isinstance(record, CollectiveLaunch) and overlap(
             record.regions, _memory(launch)
         ):
-            names = senders(reference, rank, record) or ()
+            names = sent_by(reference, rank, record).names or ()
             is_other = own and names and own.isdisjoint(names)
             return Refill(launch, write, names) if is_other else None
     return None

@@ -40,7 +40,6 @@ import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.properties.sent import senders, true_slots
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.specs import ParameterSpec
@@ -95,7 +94,7 @@ def _right_group(judgement: Judgement, name: str, rank: int) -> str:
 
 def _sent(judgement: Judgement, two: Launches) -> dict[int, tuple[str, ...]]:
     """Name the gradients that each rank sends; none of any rank if some value is unknown."""
-    found = {rank: senders(judgement.reference, rank, two[rank]) for rank in two}
+    found = {rank: judgement.sent(rank, two[rank]).names for rank in two}
     if not judgement.run.carries_data or None in found.values():
         return dict.fromkeys(two, ())
     return {rank: names or () for rank, names in found.items()}
@@ -129,7 +128,7 @@ def _agree_without(
 
 def _beside(judgement: Judgement, two: Launches) -> Iterator[str]:
     """Yield, in words, each gradient that is beside another one on one rank only."""
-    slots = {rank: true_slots(judgement.reference, rank, two[rank]) for rank in two}
+    slots = {rank: judgement.sent(rank, two[rank]).slots for rank in two}
     for rank, peer in itertools.permutations(two):
         theirs = slots[peer]
         is_reduction = two[rank].operation in REDUCING_OPERATIONS

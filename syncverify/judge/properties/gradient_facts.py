@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,7 +11,7 @@ import torch
 
 from syncverify.judge.decoding import same_values
 from syncverify.judge.properties.judgement import launches_of_step
-from syncverify.judge.properties.sent import senders
+from syncverify.judge.properties.sent import Sent, sent_by
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.trace.records import (
     CollectiveLaunch,
@@ -21,7 +21,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Observation, RankRun
+from syncverify.trace.run import Observation, RankRun, Trace
 
 
 @dataclass(frozen=True)  # without slots: `cached_property` needs a dictionary
@@ -50,7 +50,7 @@ class GradientFacts:
         return f"it is rank {self.rank}'s own gradient"
 
     @cached_property
-    def trace(self) -> Sequence[TraceRecord]:
+    def trace(self) -> Trace:
         """Records up to the return of the call before the observation; none if it never came."""
         seen, trace = self.observation, self.rank_run.trace
         phase: Phase = "wait" if seen.micro_batch is None else "backward"
@@ -103,7 +103,11 @@ class GradientFacts:
 
     def senders(self, launch: CollectiveLaunch) -> tuple[str, ...]:
         """Name the parameters whose gradients a launch sends; none if some value is unknown."""
-        return senders(self.expected.reference, self.rank, launch) or ()
+        return self.sent(launch).names or ()
+
+    def sent(self, launch: CollectiveLaunch) -> Sent:
+        """Return what the rank sends by a launch."""
+        return sent_by(self.expected.reference, self.rank, launch)
 
     def equals(self, value: torch.Tensor) -> bool:
         """Tell whether a value, cast to the observed dtype, is the observed gradient."""

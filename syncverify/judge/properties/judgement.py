@@ -6,14 +6,15 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
-from syncverify.judge.cause import Mistake
+from syncverify.judge.cause import Mistakes
+from syncverify.judge.properties.sent import Sent, sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import Violation
@@ -23,7 +24,7 @@ from syncverify.scenario.layout import local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
-from syncverify.trace.run import Observation, RankRun, Run
+from syncverify.trace.run import Observation, RankRun, Run, Trace
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Judgement(Traced):
         """Tell whether a rank read its gradients at a point, such as `reduced`."""
         return any(seen.point == point for seen in self.observations)
 
+    def sent(self, rank: int, launch: CollectiveLaunch) -> Sent:
+        """Return what a rank sends by a launch."""
+        return sent_by(self.reference, rank, launch)
+
     def numel(self, name: str, rank: int) -> int:
         """Count the elements of a rank's part of a gradient; 0 of a frozen parameter."""
         mesh = self.scenario.mesh
@@ -83,7 +88,7 @@ class Judgement(Traced):
         return step == self.refused_step
 
     @override
-    def _judged_records(self, rank_run: RankRun) -> Sequence[TraceRecord]:
+    def _judged_records(self, rank_run: RankRun) -> Trace:
         """Return the trace of a rank without the refused step, whose gradients are not used."""
         refused, trace = self.refused_step, rank_run.trace
         if refused is None:
@@ -100,41 +105,34 @@ DECLARED: Final = list["Property"]()
 class Property:
     """A named guarantee, declared above the function that checks it.
 
-    Attributes:
-        check: Yields findings: places where the property does not hold. Its name is that of
-            the property, its docstring the specification.
-        order: Place in a report, another one for each property.
-        applies: Tells whether a run has something to judge; the first line of its docstring
-            says when.
-        example: One of the bugs that the property catches.
-        causes: Causes that it alone gives; `OF_SEVERAL` in `cause.py` has the others.
-        needs_data: Whether it needs collectives that move data, and accesses to memory.
-        promise: Field of `Capabilities` without which nothing is judged; "" for none.
-        leads_to: Names of properties that the same defect then violates, directly.
-        follows: The other direction: names of properties whose defects violate this one too.
-        never_gives: Causes of other properties that a violation of this one cannot have.
-        is_about_values: Whether it compares numbers of gradients, so that a vague cause of it
-            gives way to a precise one of another such property.
-        in_any_program: Finds violations in what ranks of any program did, a `Traced`; None where
-            only a scenario tells what is right.
-        reads_traces_alone: Whether `check` itself finds them there.
-        is_of_scenarios: Whether `check` judges scenarios.
+    The name of the check is that of the property, its docstring the specification.
     """
 
+    # Yields findings: places where the property does not hold.
     check: Callable[[Judgement], Iterator[Violation]] = field(init=False)
-    order: int
+    order: int  # place in a report, another one for each property
+    # Tells whether a run has something to judge; the first line of its docstring says when.
     applies: Callable[[Judgement], bool]
-    example: str
-    causes: tuple[Mistake, ...] = ()
-    needs_data: bool = True
-    promise: str = ""
-    leads_to: tuple[str, ...] = ()
-    follows: tuple[str, ...] = ()
-    never_gives: tuple[str, ...] = ()
+    example: str  # one of the bugs that the property catches
+    # Causes that it alone gives; `OF_SEVERAL` in `cause.py` has the others.
+    causes: Mistakes = field(default_factory=dict)
+    needs_data: bool = True  # collectives that move data, and accesses to memory
+    promise: str = (
+        ""  # field of `Capabilities` without which nothing is judged; "" for none
+    )
+    leads_to: tuple[
+        str, ...
+    ] = ()  # properties that the same defect then violates, directly
+    follows: tuple[str, ...] = ()  # properties whose defects violate this one too
+    never_gives: tuple[str, ...] = ()  # causes of other properties that it cannot have
+    # Whether it compares numbers of gradients, so that a vague cause of it gives way to a precise
+    # one of another such property.
     is_about_values: bool = False
+    # Finds violations in what ranks of any program did, a `Traced`; None where only a scenario
+    # tells what is right.
     in_any_program: Callable[[Any], Iterable[Violation]] | None = None
-    reads_traces_alone: bool = False
-    is_of_scenarios: bool = True
+    reads_traces_alone: bool = False  # whether `check` itself finds them there
+    is_of_scenarios: bool = True  # whether `check` judges scenarios
 
     def __call__(self, check: _Check) -> _Check:
         """Declare the property that a function checks."""
@@ -193,14 +191,10 @@ def early_launches(judgement: Judgement, rank: int) -> Iterator[CollectiveLaunch
             yield launch
 
 
-def _cause(found: Violation) -> object:
-    return found.cause
-
-
 def merge(
     name: str,
     findings: Iterable[Violation],
-    key: Callable[[Violation], object] = _cause,
+    key: Callable[[Violation], object] = operator.attrgetter("cause"),
 ) -> list[Violation]:
     """Return one violation per cause, or per another key, for the findings of one property.
 

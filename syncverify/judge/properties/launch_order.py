@@ -37,19 +37,17 @@ def ranks_meet_twice(judgement: Judgement) -> bool:
     example="mesh axes taken in turns that depend on the rank",
     needs_data=False,
     leads_to=("every_wait_completes",),
-    causes=(
-        Mistake(
-            "deadlock_hazard",
+    causes={
+        "deadlock_hazard": Mistake(
             "ranks launch on several communicators in orders that exclude each other",
             "launch on all communicators in the same order on every rank",
         ),
-        Mistake(
-            "opposing_messages",
+        "opposing_messages": Mistake(
             "two ranks send to each other before either receives",
             "issue crossing messages with batch_isend_irecv, or receive first on one of the"
             " two ranks",
         ),
-    ),
+    },
 )
 def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
     """All ranks launch the collectives that they share in one common order.

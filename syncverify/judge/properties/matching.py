@@ -26,8 +26,7 @@ from syncverify.judge.properties.disagreements import (
     why,
 )
 from syncverify.judge.properties.judgement import Judgement, Property
-from syncverify.judge.properties.sent import true_slots
-from syncverify.judge.traced import Traced, launches_of
+from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
@@ -49,59 +48,51 @@ def ranks_meet(judgement: Judgement) -> bool:
     return any(len(each.ranks) > 1 for each in launches_of(judgement.records))
 
 
-def _in_any_program(traced: Traced) -> Iterator[Violation]:
-    return mismatches(traced.run, lambda met, _two: skipped_by(traced.run, met))
-
-
 @Property(
-    in_any_program=_in_any_program,
+    in_any_program=lambda traced: mismatches(
+        traced.run, lambda met, _two: skipped_by(traced.run, met)
+    ),
     order=30,
     applies=ranks_meet,
     example="two buckets of equal size, swapped on one rank",
     needs_data=False,
     leads_to=("launch_order_agrees", "every_rank_finishes", "every_wait_completes"),
-    causes=(
-        Mistake(
-            "groups_differ",
+    causes={
+        "groups_differ": Mistake(
             "ranks make different groups, or make them in different orders",
             "let each rank call new_group() for each group, its own or not, in the same order; or "
             "pass use_local_synchronization=True, with which the members alone call it",
         ),
-        Mistake(
-            "collective_mismatch",
+        "collective_mismatch": Mistake(
             "ranks call one collective with different arguments",
             "issue the same collectives, with the same sizes and in the same order, on every "
             "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
             "hash",
             shows=Circumstance.OTHER_CONTENTS,
         ),
-        Mistake(
-            "collective_missing",
+        "collective_missing": Mistake(
             "a rank issues fewer collectives than its peers",
             "issue every collective on all ranks of its group, or on none",
         ),
-        Mistake(
-            "groups_mixed",
+        "groups_mixed": Mistake(
             "one bucket has gradients that belong to several groups of ranks",
             "keep gradients in one bucket only if they are reduced over the same ranks: "
             "make the group a part of the key of buckets",
             shows=Circumstance.OTHER_CONTENTS,
         ),
-        Mistake(
-            "buckets_differ",
+        "buckets_differ": Mistake(
             "ranks divide the same parameters into different buckets",
             "fill buckets in the same order and to the same sizes on all ranks: not in the "
             "order of a set, of id() or of a hash, and not by bytes that only one rank has",
             shows=Circumstance.OTHER_CONTENTS,
         ),
-        Mistake(
-            "bucket_mismatch",
+        "bucket_mismatch": Mistake(
             "one place of a bucket holds different parameters on two ranks",
             "put the same parameters into the n-th bucket on every rank, used or not: not "
             "in the order of a set, of id() or of a hash",
             shows=Circumstance.OTHER_CONTENTS,
         ),
-    ),
+    },
 )
 def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
     """On each communicator, the n-th collective is the same on all ranks.
@@ -196,8 +187,8 @@ def _mixed_up(judgement: Judgement, launches: Launches) -> Iterator[Violation]:
         # Values are read only where slots conflict: reading them is the slowest part.
         if not any(_conflicts(judgement, ranks, launch.slots, theirs.slots)):
             continue
-        slots = true_slots(judgement.reference, one, launch)
-        their_slots = true_slots(judgement.reference, other, theirs)
+        slots = judgement.sent(one, launch).slots
+        their_slots = judgement.sent(other, theirs).slots
         for slot, their_slot in _conflicts(judgement, ranks, slots, their_slots):
             details = (
                 f": {slot} on rank {one} meets {their_slot} on rank {other} "
@@ -234,9 +225,7 @@ def _conflicts(
                 yield slot, their_slot
 
 
-def _of_ranks(
-    launches: Mapping[int, CollectiveLaunch | GroupMade],
-) -> dict[int, Event]:
+def _of_ranks(launches: Mapping[int, CollectiveLaunch | GroupMade]) -> dict[int, Event]:
     return {
         rank: Event(f"rank {rank}: {each}", each) for rank, each in launches.items()
     }

@@ -32,12 +32,6 @@ from syncverify.judge.properties.gradient_facts import (
     where,
 )
 from syncverify.judge.properties.judgement import launches_of_step
-from syncverify.judge.properties.sent import (
-    elements,
-    senders_of_cut,
-    sends,
-    sent_parameters,
-)
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.feature_row import base_word
@@ -74,7 +68,7 @@ def mechanism(
     cause: Cause,
     rank_run: RankRun,
 ) -> Cause:
-    """Return the cause that the trace tells, or `cause` if it tells nothing more."""
+    """Return the first cause that the trace tells, or `cause` if it tells nothing more."""
     observed = observation.gradients[expected.spec.name]
     if observed is None:
         return cause
@@ -99,29 +93,29 @@ def mechanism(
         _zeros_of_nobody,
         _gone,
     )
-    causes = (proposal(facts) for proposal in proposals)
-    return next((cause for cause in causes if cause is not None), cause)
+    causes = (found for proposal in proposals for found in proposal(facts))
+    return next(causes, cause)
 
 
-def _failure_hidden(facts: GradientFacts) -> Cause | None:
+def _failure_hidden(facts: GradientFacts) -> Iterator[Cause]:
     """Find a failed collective that had to bring the others' parts."""
     expected = facts.expected
     events = expected.reference.scenario.events[: expected.step + 1]
     may_fail = "failing_collectives" in map(base_word, events)
     if not may_fail or not facts.launches:
-        return None
+        return
     launch = (facts.reductions or facts.launches)[0]
     text = (
         f"{launch.operation} {where(launch)} failed, and the error of its wait never reached "
         "the training program"
     )
-    return Cause("failure_hidden", text, lines=(launch.source,))
+    yield Cause("failure_hidden", text, lines=(launch.source,))
 
 
-def _view_lost(facts: GradientFacts) -> Cause | None:
+def _view_lost(facts: GradientFacts) -> Iterator[Cause]:
     """Find a launch of memory in which the gradient lay in an earlier step."""
     if not facts.is_unsent:
-        return None
+        return
     for record in launches_of(facts.trace):
         if record.moment.step >= facts.expected.step:
             continue
@@ -132,14 +126,13 @@ def _view_lost(facts: GradientFacts) -> Cause | None:
                     f"{facts.own_words}: `.grad` does not lie in the memory that is reduced "
                     f"{where(launch)}, where it lay in step {record.moment.step}"
                 )
-                return Cause("view_lost", text, lines=(launch.source,))
-    return None
+                yield Cause("view_lost", text, lines=(launch.source,))
 
 
-def _moved(facts: GradientFacts) -> Cause | None:
+def _moved(facts: GradientFacts) -> Iterator[Cause]:
     """Find a launch of the memory of bind(), after the caller moved the gradient."""
     if facts.kind != "stale" and not facts.is_unsent:
-        return None
+        return
     content = "it contains gradients of earlier steps"
     for place, step in _left(facts):
         for record in launches_of(facts.trace):
@@ -149,8 +142,7 @@ def _moved(facts: GradientFacts) -> Cause | None:
                     f"the memory that is reduced {where(record)}, where bind() had put it, since "
                     f"the caller changed parameters before step {step}"
                 )
-                return Cause("view_lost", text, lines=(record.source,))
-    return None
+                yield Cause("view_lost", text, lines=(record.source,))
 
 
 def _left(facts: GradientFacts) -> Iterator[tuple[MemoryRegion, int]]:
@@ -180,26 +172,25 @@ def _is_callers(scenario: Scenario, before: Moment, at: Moment) -> bool:
     return is_first and bool(event.change)
 
 
-def _shared(facts: GradientFacts) -> Cause | None:
+def _shared(facts: GradientFacts) -> Iterator[Cause]:
     """Find another gradient that lies in the same bytes."""
     gradients = facts.returns[-1].gradients if facts.returns else {}
     own = gradients.get(facts.name)
     if own is None or own.repeats or facts.observed.numel() == 0:
-        return None
+        return
     for other, region in gradients.items():
         if other != facts.name and not region.repeats and own.overlaps(region):
             text = (
                 f"its memory is also that of the gradient of {other!r}: what is added to "
                 "one of them is in both"
             )
-            return Cause("memory_shared", text)
-    return None
+            yield Cause("memory_shared", text)
 
 
-def _in_tensor_hook(facts: GradientFacts) -> Cause | None:
+def _in_tensor_hook(facts: GradientFacts) -> Iterator[Cause]:
     """Find a reduction of the gradient before the accumulation that its hook precedes."""
     if facts.kind not in {*_LACKS_BACKWARDS, "reduced_early"}:
-        return None
+        return
     for launch in launches_of(facts.trace):
         if not launch.in_tensor_hook or launch.moment.step != facts.expected.step:
             continue
@@ -209,14 +200,13 @@ def _in_tensor_hook(facts: GradientFacts) -> Cause | None:
                 f"it was reduced {where(launch)}, inside of a hook that runs before "
                 "autograd adds the gradient of the micro-batch to `.grad`"
             )
-            return Cause("hook_too_early", text, lines=(launch.source,))
-    return None
+            yield Cause("hook_too_early", text, lines=(launch.source,))
 
 
-def _not_awaited(facts: GradientFacts) -> Cause | None:
+def _not_awaited(facts: GradientFacts) -> Iterator[Cause]:
     """Find a reduction of the gradient for which nothing waited."""
     if not facts.is_own:
-        return None
+        return
     waited = {each.key for each in facts.trace if isinstance(each, CollectiveWait)}
     for launch in facts.sent_reductions:
         # Only a recorder that knows streams records waits.
@@ -226,15 +216,14 @@ def _not_awaited(facts: GradientFacts) -> Cause | None:
                 f"{facts.own_words}: it was reduced {where(launch)}, and nothing waited for the "
                 "result"
             )
-            return Cause(facts.kind, text, lines=(launch.source,))
-    return None
+            yield Cause(facts.kind, text, lines=(launch.source,))
 
 
-def _result_dropped(facts: GradientFacts) -> Cause | None:
+def _result_dropped(facts: GradientFacts) -> Iterator[Cause]:
     """Find a reduction of the gradient that does not write to the memory of `.grad`."""
     places = [place for _, place in facts.region_after_each_call if place]
     if not facts.is_own or not places:
-        return None
+        return
     for launch in facts.sent_reductions:
         # Real processes do not tell where results go, but an all-reduce works in place.
         in_place = launch.regions if launch.operation == "all_reduce" else ()
@@ -244,15 +233,14 @@ def _result_dropped(facts: GradientFacts) -> Cause | None:
                 f"{facts.own_words}: it was reduced {where(launch)}, and the result never came "
                 "into `.grad`"
             )
-            return Cause("result_dropped", text, lines=(launch.source,))
-    return None
+            yield Cause("result_dropped", text, lines=(launch.source,))
 
 
-def _not_reset(facts: GradientFacts) -> Cause | None:
+def _not_reset(facts: GradientFacts) -> Iterator[Cause]:
     """Find a reduction of the gradient in an earlier step that is like this one."""
     step, scenario = facts.expected.step, facts.expected.reference.scenario
-    if _not_reduced(facts) is None:
-        return None
+    if not any(_not_reduced(facts)):
+        return
     for earlier in range(step):
         if not is_like(scenario, step, earlier):
             continue
@@ -262,51 +250,48 @@ def _not_reset(facts: GradientFacts) -> Cause | None:
                     f"{facts.own_words}: step {earlier} reduced it {where(launch)}, and step "
                     f"{step}, which is like that one, did not"
                 )
-                return Cause("not_reset", text, lines=(launch.source,))
-    return None
+                yield Cause("not_reset", text, lines=(launch.source,))
 
 
-def _hooked_early(facts: GradientFacts) -> Cause | None:
+def _hooked_early(facts: GradientFacts) -> Iterator[Cause]:
     """Find a gradient that nobody sends, and whose hooks all run before it is added."""
     hooked = facts.returns[-1].hooked_early if facts.returns else ()
     if facts.name not in hooked or facts.launches:
-        return None
-    cause = _not_reduced(facts) or _zeros_of_nobody(facts)
-    if cause is None:
-        return None
-    text = (
-        f"{cause.text}; the parameter has hooks of `register_hook` alone, which are called with "
-        "the gradient, before autograd adds it to `.grad`"
-    )
-    return Cause("hook_too_early", text, is_certain=False)
+        return
+    for cause in (*_not_reduced(facts), *_zeros_of_nobody(facts)):
+        text = (
+            f"{cause.text}; the parameter has hooks of `register_hook` alone, which are called "
+            "with the gradient, before autograd adds it to `.grad`"
+        )
+        yield Cause("hook_too_early", text, is_certain=False)
 
 
-def _not_reduced(facts: GradientFacts) -> Cause | None:
+def _not_reduced(facts: GradientFacts) -> Iterator[Cause]:
     """Find a gradient of its rank alone."""
     if not facts.is_unsent:
-        return None
+        return
     names = [_sent_names(facts, launch) for launch in facts.launches]
     if any(sent is None or facts.name in sent for sent in names):
-        return None
+        return
     for launch in _reductions_over_one_rank(facts):
         if facts.name in launch.parameters:
             text = f"{facts.own_words}: it was reduced {where(launch)}, over rank {facts.rank} alone"
-            return Cause(facts.kind, text, lines=(launch.source,))
+            yield Cause(facts.kind, text, lines=(launch.source,))
     themselves = {
         f"the parameter {name!r} itself"
         for launch in facts.launches
-        for name in sent_parameters(facts.expected.reference, facts.rank, launch)
+        for name in facts.sent(launch).parameters
     }
     known = {name for sent in names if sent for name in sent}
     has = ", ".join([*sorted(known), *sorted(themselves)]) or "zeros"
-    return Cause("not_reduced", f"{facts.own_words}, and {_sent_instead(facts, has)}")
+    yield Cause("not_reduced", f"{facts.own_words}, and {_sent_instead(facts, has)}")
 
 
 def _sent_names(
     facts: GradientFacts, launch: CollectiveLaunch
 ) -> tuple[str, ...] | None:
     """Name the parameters whose gradients a launch sends, or parts of them that are reduced."""
-    names = senders_of_cut(facts.expected.reference, facts.rank, launch)
+    names = facts.sent(launch).names_of_cut
     source = _forwarded(facts, launch) if names is None else None
     return names if source is None else _sent_names(facts, source)
 
@@ -324,19 +309,19 @@ def _forwarded(
     return None
 
 
-def _zeros_of_nobody(facts: GradientFacts) -> Cause | None:
+def _zeros_of_nobody(facts: GradientFacts) -> Iterator[Cause]:
     """Find a gradient of zeros that no collective of its step has, though it has to be summed."""
     if facts.kind != "never_written" or len(facts.expected.ranks) == 1:
-        return None
+        return
     known = set[str]()
     for launch in facts.launches:
-        sent, names = elements(launch), facts.senders(launch)
+        sent, names = facts.sent(launch).elements, facts.senders(launch)
         # Zeros that are sent may be those of the gradient.
         if sent is None or not names or not sent.all() or facts.name in names:
-            return None
+            return
         known |= {*names}
     has = ", ".join(sorted(known))
-    return Cause("not_reduced", f"it is all zeros, and {_sent_instead(facts, has)}")
+    yield Cause("not_reduced", f"it is all zeros, and {_sent_instead(facts, has)}")
 
 
 def _sent_instead(facts: GradientFacts, has: str) -> str:
@@ -358,23 +343,23 @@ def _reductions_over_one_rank(facts: GradientFacts) -> Iterator[CollectiveLaunch
             yield launch
 
 
-def _reduced_twice(facts: GradientFacts) -> Cause | None:
+def _reduced_twice(facts: GradientFacts) -> Iterator[Cause]:
     # A second mean changes nothing; a second sum multiplies by the number of its ranks.
     if facts.kind not in _COUNTED_OFTEN:
-        return None
+        return
     name = facts.name
     sums = [e for e in facts.reductions if e.reduce_op == "SUM" and _is_whole(name, e)]
     again = Counter(record.ranks for record in sums)
     factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
     if not facts.equals(facts.expected.value() * as_float(factor)):
-        return None
+        return
     pairs = itertools.combinations(sums, 2)
     first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
     text = (
         f"ranks {list(first.ranks)} summed their sum again: it was reduced "
         f"{where(first)} and {where(second)}"
     )
-    return _summed_twice(text, facts, [first, second])
+    yield _summed_twice(text, facts, [first, second])
 
 
 def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
@@ -385,25 +370,25 @@ def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
     )
 
 
-def _summed_again(facts: GradientFacts) -> Cause | None:
+def _summed_again(facts: GradientFacts) -> Iterator[Cause]:
     """Find a launch that sends a sum over its ranks; see `_reduced_twice`."""
     expected = facts.expected
     if facts.kind not in _COUNTED_OFTEN or len(expected.ranks) == 1:
-        return None
+        return
     summed, factor, again = expected.total(expected.ranks), 1, list[CollectiveLaunch]()
     for launch in facts.launches:
         is_among = launch.reduce_op == "SUM" and {*launch.ranks} <= {*expected.ranks}
-        gradient = facts.name, summed * as_float(factor)
-        if is_among and sends(expected.reference, facts.rank, launch, gradient):
+        value = summed * as_float(factor)
+        if is_among and facts.sent(launch).has(facts.name, value):
             again.append(launch)
             factor *= len(launch.ranks)
     if not again or not facts.equals(expected.value() * as_float(factor)):
-        return None
+        return
     text = (
         f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "
         f"{where(again[0])}"
     )
-    return _summed_twice(text, facts, again)
+    yield _summed_twice(text, facts, again)
 
 
 def _summed_twice(
@@ -429,22 +414,21 @@ def _groups_of_axes(facts: GradientFacts, launches: Iterable[CollectiveLaunch]) 
     return f"; of its mesh axes, {' and '.join(groups)}"
 
 
-def _reduced_early(facts: GradientFacts) -> Cause | None:
+def _reduced_early(facts: GradientFacts) -> Iterator[Cause]:
     """Find an accumulation after a reduction, made or still to come."""
     if facts.kind not in _LACKS_BACKWARDS or not facts.reductions:
-        return None
+        return
     launch, count = facts.reductions[-1], facts.expected.count
     micro_batch = launch.moment.micro_batch
     if micro_batch is not None and micro_batch < count - 1:
-        return _early(launch, f"not again, before the last of {count} micro-batches")
+        yield _early(launch, f"not again, before the last of {count} micro-batches")
     # The last reduction over each group of ranks, such as those of each mesh axis.
     last = {launch.ranks: launch for launch in facts.reductions}
     for launch in reversed(facts.reductions):
         if last[launch.ranks] is launch:
             after = since(launch, facts.trace)
-            if added := next(_accumulations(facts, launch, after), None):
-                return _early(launch, f"accumulated again after that ({added.moment})")
-    return None
+            for added in _accumulations(facts, launch, after):
+                yield _early(launch, f"accumulated again after that ({added.moment})")
 
 
 def _early(launch: CollectiveLaunch, then: str) -> Cause:
@@ -452,18 +436,16 @@ def _early(launch: CollectiveLaunch, then: str) -> Cause:
     return Cause("reduced_early", text, lines=(launch.source,))
 
 
-def _erased(facts: GradientFacts) -> Cause | None:
+def _erased(facts: GradientFacts) -> Iterator[Cause]:
     if facts.kind != "never_written" or not facts.reductions:
-        return None
+        return
     launch = facts.reductions[0]
-    added = next(_accumulations(facts, launch, before(launch, facts.trace)), None)
-    if added is None:
-        return None
-    text = (
-        f"it is all zeros, although autograd added to it ({added.moment}) before it was "
-        f"reduced {where(launch)}: it was cleared, or multiplied by 0"
-    )
-    return Cause("erased", text, lines=(launch.source,))
+    for added in _accumulations(facts, launch, before(launch, facts.trace)):
+        text = (
+            f"it is all zeros, although autograd added to it ({added.moment}) before it was "
+            f"reduced {where(launch)}: it was cleared, or multiplied by 0"
+        )
+        yield Cause("erased", text, lines=(launch.source,))
 
 
 def _accumulations(
@@ -482,25 +464,26 @@ def _accumulations(
             yield record
 
 
-def _gone(facts: GradientFacts) -> Cause | None:
+def _gone(facts: GradientFacts) -> Iterator[Cause]:
     """Find the gradient in the memory that is all zeros in the end."""
     if facts.kind != "never_written" or not facts.region_after_each_call:
-        return None
+        return
     place = facts.region_after_each_call[-1][1]
     if place is None or place.repeats:  # other gradients may lie in its gaps
-        return None
+        return
     when = next(itertools.chain(_sent_from(place, facts), _seen_at(place, facts)), "")
     text = (
         f"it is all zeros, although rank {facts.rank}'s own gradient was in this "
         f"very memory {when}: it was cleared, or multiplied by 0"
     )
-    return Cause("erased", text) if when else None
+    if when:
+        yield Cause("erased", text)
 
 
 def _sent_from(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
     own = facts.expected.part(facts.rank).reshape(-1)
     for launch in facts.launches:
-        sent = elements(launch)
+        sent = facts.sent(launch).elements
         for slot in find_slots({facts.name: place}, launch.regions):
             width = slot.num_bytes // len(own)
             start = slot.offset_bytes // width

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from syncverify.judge.cause import Mistake
-from syncverify.judge.evidence import PiledUp, ReadUnwritten
+from syncverify.judge.evidence import Evidence, PiledUp
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
@@ -31,13 +31,12 @@ def records_accesses(judgement: Judgement) -> bool:
         "unreduced_stay_local",
         "replicas_agree",
     ),
-    causes=(
-        Mistake(
-            "read_unwritten",
+    causes={
+        "read_unwritten": Mistake(
             "memory is read that nothing has written since it was allocated",
             "fill the memory when it is allocated, or send it before it is read",
         ),
-    ),
+    },
 )
 def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
     """No value comes from memory that was allocated and never written.
@@ -59,7 +58,7 @@ def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
                     f"{record.made_at} and not written since",
                     rank,
                     None,
-                    ReadUnwritten(rank=rank, named=(record.made_at, record.source)),
+                    Evidence(rank=rank, named=(record.made_at, record.source)),
                 )
 
 
@@ -74,14 +73,13 @@ def many_steps(judgement: Judgement) -> bool:
     applies=many_steps,
     example="works, copies or events that a step adds and no step drops",
     needs_data=False,
-    causes=(
-        Mistake(
-            "piles_up",
+    causes={
+        "piles_up": Mistake(
             "objects of earlier steps are still held",
             "drop handles, copies and records of a step in wait() or zero_grad(), and make "
             "process groups once, in bind()",
         ),
-    ),
+    },
 )
 def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
     """The tensors, handles and process groups of a subject do not grow with the steps.

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from syncverify.judge.evidence import Disordered, Event
+from syncverify.judge.ordering.missing_waits import streams_of
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.trace.operations import LENDING
@@ -18,8 +19,8 @@ from syncverify.trace.records import (
     MemoryUse,
     StreamCreated,
     StreamWait,
-    TraceRecord,
 )
+from syncverify.trace.run import Trace
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 # Work of the training program, which has no line of the subject.
@@ -62,10 +63,7 @@ def summary(unordered: Unordered, disorder: Disorder, parameters: Sequence[str])
 
 
 def evidence(
-    unordered: Unordered,
-    disorder: Disorder,
-    parameters: Sequence[str],
-    trace: Sequence[TraceRecord],
+    unordered: Unordered, disorder: Disorder, parameters: Sequence[str], trace: Trace
 ) -> Disordered:
     """Return the evidence of a finding; `trace` is that of its rank."""
     first, second = first_and_second(unordered)
@@ -81,7 +79,7 @@ def evidence(
     )
 
 
-def _waits_between(unordered: Unordered, trace: Sequence[TraceRecord]) -> list[str]:
+def _waits_between(unordered: Unordered, trace: Trace) -> list[str]:
     """Name the waits that were made in between, and do not order the two uses."""
     if not isinstance(unordered, Race):
         return []
@@ -102,16 +100,14 @@ def _waits_between(unordered: Unordered, trace: Sequence[TraceRecord]) -> list[s
     return [*waits][-_SHOWN_WAITS:]
 
 
-def _origins(
-    unordered: Unordered, disorder: Disorder, trace: Sequence[TraceRecord]
-) -> Iterator[str]:
+def _origins(unordered: Unordered, disorder: Disorder, trace: Trace) -> Iterator[str]:
     """Name the line that makes each stream, or the training program."""
     made_at = {e.stream: e.source for e in trace if isinstance(e, StreamCreated)}
     streams = [use.runs_on for use in uses_of(unordered)]
     if isinstance(unordered, EarlyFree):
         streams.append(unordered.freed.stream)
     for edge in disorder.remedy.edges if disorder.remedy else ():
-        streams += edge.streams
+        streams += streams_of(edge)
     for stream in dict.fromkeys(streams):
         if stream in made_at:
             is_line = isinstance(origin := made_at[stream], SourceLine)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
 from syncverify.judge import properties
-from syncverify.judge.cause import OF_SEVERAL, Mistake
+from syncverify.judge.cause import OF_SEVERAL
 from syncverify.judge.properties.judgement import DECLARED, Judgement, merge
 from syncverify.judge.reference import reference
 from syncverify.judge.traced import Traced
@@ -26,10 +26,11 @@ for _module in pkgutil.iter_modules(properties.__path__):
 # then all others.
 _DECLARED: Final = sorted(DECLARED, key=lambda each: each.order)
 ALL_PROPERTIES: Final = tuple(each for each in _DECLARED if each.is_of_scenarios)
-# The causes of violations, by name.
-CAUSES: Final[Mapping[str, Mistake]] = {
-    each.name: each
-    for each in (*(c for one in ALL_PROPERTIES for c in one.causes), *OF_SEVERAL)
+# The mistakes behind violations, by the name of the cause.
+CAUSES: Final = {
+    name: mistake
+    for causes in (*(each.causes for each in ALL_PROPERTIES), OF_SEVERAL)
+    for name, mistake in causes.items()
 }
 # The guarantees about any program, by the name of their property.
 STATEMENTS_IN_ANY_PROGRAM: Final = {
@@ -56,21 +57,11 @@ def judge_run(
 ) -> Verdict:
     """Judge a run by all properties, or by those that need no data where it has none.
 
-    Args:
-        scenario: The scenario that was played.
-        run: Its observations and traces.
-        capabilities: The promises of the subject.
-        again: A second run of the same scenario and schedule, if there is one.
-
-    Returns:
-        The violations, and the names of the properties that applied.
+    `again` is a second run of the same scenario and schedule, if there is one.
     """
-    judgement = Judgement(
-        scenario, run, reference(scenario, capabilities, run.device), again
-    )
-    judging = [
-        each for each in ALL_PROPERTIES if run.carries_data or not each.needs_data
-    ]
+    oracle = reference(scenario, capabilities, run.device)
+    judgement = Judgement(scenario, run, oracle, again)
+    judging = [e for e in ALL_PROPERTIES if run.carries_data or not e.needs_data]
     violations = [
         violation
         for each in judging

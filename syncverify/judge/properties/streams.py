@@ -16,10 +16,9 @@ from syncverify.trace.records import (
     Moment,
     SubjectCall,
     SubjectReturn,
-    TraceRecord,
 )
 from syncverify.trace.regions import overlap as share_bytes
-from syncverify.trace.run import Run
+from syncverify.trace.run import Run, Trace
 
 # Backwards with a hook of the user behind the synchronizer's own, after an accumulation.
 _HAS_LATER_HOOKS = frozenset({"hook_reads_grad", "hook_writes_grad", "hooks_of_others"})
@@ -44,13 +43,12 @@ def could_overlap(judgement: Judgement) -> bool:
     needs_data=False,
     # Whatever stream is current, a sum has its factor, its dtype and its shape.
     never_gives=("scaled", "wrong_dtype", "wrong_shape"),
-    causes=(
-        Mistake(
-            "stream_changed",
+    causes={
+        "stream_changed": Mistake(
             "the current stream after a call is different from that before the call",
             "enter stream contexts with a `with` block, which leaves them",
         ),
-    ),
+    },
 )
 def stream_context_is_restored(judgement: Judgement) -> Iterator[Violation]:
     """A call of the subject that returns leaves the current stream as it was.
@@ -97,13 +95,12 @@ class Overlap:
     applies=could_overlap,
     example="launches that all wait for the end of backward",
     promise="overlaps_backward",
-    causes=(
-        Mistake(
-            "never_overlapped",
+    causes={
+        "never_overlapped": Mistake(
             "no reduction starts before the end of backward",
             "launch a bucket from the hook that sees its last gradient, not when backward ends",
         ),
-    ),
+    },
 )
 def overlap_is_possible(judgement: Judgement) -> Iterator[Violation]:
     """A subject that promises to overlap reduces some bucket while backward still runs.
@@ -166,9 +163,7 @@ def _may_not_overlap(scenario: Scenario) -> bool:
     )
 
 
-def _first_possible(
-    trace: Sequence[TraceRecord], last: Moment
-) -> tuple[CollectiveLaunch, bool] | None:
+def _first_possible(trace: Trace, last: Moment) -> tuple[CollectiveLaunch, bool] | None:
     """Return the first launch of a step if it could overlap, and whether it did."""
     launches = [
         (index, record)
@@ -191,7 +186,7 @@ def _first_possible(
 
 
 def _last_write(
-    trace: Sequence[TraceRecord], moment: Moment, launches: Sequence[CollectiveLaunch]
+    trace: Trace, moment: Moment, launches: Sequence[CollectiveLaunch]
 ) -> int | None:
     """Return the position at which a backward last wrote memory of these launches."""
     regions = [region for launch in launches for region in launch.regions]

@@ -19,18 +19,13 @@ from syncverify.judge.evidence import (
     WrongGradient,
     launched,
 )
+from syncverify.judge.properties import circumstances
 from syncverify.judge.properties.after_wait import (
     AfterWait,
     after_wait,
     each_after_wait,
     owes_reduction,
     wrong_owners,
-)
-from syncverify.judge.properties.circumstances import (
-    other_readings,
-    other_signs,
-    shown_signs,
-    with_circumstances,
 )
 from syncverify.judge.properties.factors import Wrong, reductions_of, with_factors
 from syncverify.judge.properties.judgement import Judgement, Property
@@ -92,24 +87,21 @@ def _reduced_gradient_seen(judgement: Judgement) -> bool:
     example="wrong divisor, wrong ranks, lost or doubled micro-batches",
     follows=_FOLLOWS,
     is_about_values=True,
-    causes=(
-        Mistake(
-            "still_partial",
+    causes={
+        "still_partial": Mistake(
             "the gradient is summed, and its placements still say Partial",
             "assign a DTensor with the parameter's placements to `.grad`",
         ),
-        Mistake(
-            "no_owner",
+        "no_owner": Mistake(
             "owner() is false on each rank",
             "return True from owner() on one rank of each set of replicas, the same rank in"
             " all steps",
         ),
-        Mistake(
-            "wrong_owner",
+        "wrong_owner": Mistake(
             "the right gradient is not on its owner",
             "reduce a parameter's gradient to the same rank in every step, its owner",
         ),
-    ),
+    },
 )
 def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, every reduced gradient equals naive DDP's, exactly.
@@ -165,13 +157,12 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
     example="sharded or ordinary parameters that are reduced after all",
     follows=_FOLLOWS,
     is_about_values=True,
-    causes=(
-        Mistake(
-            "frozen_received_gradient",
+    causes={
+        "frozen_received_gradient": Mistake(
             "a parameter with requires_grad=False has a gradient",
             "leave parameters with requires_grad=False out of buckets",
         ),
-    ),
+    },
 )
 def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a gradient that no axis reduces is the rank's own, exactly.
@@ -207,14 +198,13 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
         "gradient_is_within_rounding",
         "unreduced_stay_local",
     ),
-    causes=(
-        Mistake(
-            "replicas_differ",
+    causes={
+        "replicas_differ": Mistake(
             "replicas of one parameter have different gradients",
             "reduce over every mesh axis on which the parameter is Replicate, and give each"
             " rank the value that the others receive, to the bit",
         ),
-    ),
+    },
 )
 def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
@@ -259,38 +249,32 @@ def wait_returned(judgement: Judgement) -> bool:
     applies=wait_returned,
     example="an ordinary tensor for a DTensor, another mesh, a graph that is kept",
     needs_data=False,
-    causes=(
-        Mistake(
-            "wrong_type",
+    causes={
+        "wrong_type": Mistake(
             "a DTensor has an ordinary tensor as gradient, or an ordinary tensor has a DTensor",
             "assign a DTensor to the `.grad` of a DTensor, and an ordinary tensor to others",
         ),
-        Mistake(
-            "wrong_mesh",
+        "wrong_mesh": Mistake(
             "the mesh of the gradient is different from that of its parameter",
             "assign a DTensor on the parameter's own `device_mesh`",
         ),
-        Mistake(
-            "wrong_placements",
+        "wrong_placements": Mistake(
             "the placements of the gradient are different from those of its parameter",
             "assign a DTensor with the parameter's placements to `.grad`",
         ),
-        Mistake(
-            "wrong_strides",
+        "wrong_strides": Mistake(
             "the strides of the gradient are different from those that torch alone gives it",
             "give `.grad` the parameter's strides, or make it contiguous",
         ),
-        Mistake(
-            "keeps_graph",
+        "keeps_graph": Mistake(
             "the gradient keeps a graph of autograd",
             "reduce under `torch.no_grad()`, or assign `gradient.detach()`",
         ),
-        Mistake(
-            "inference_tensor",
+        "inference_tensor": Mistake(
             "the gradient was made in inference mode",
             "reduce under `torch.no_grad()` rather than `inference_mode()`",
         ),
-    ),
+    },
 )
 def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a gradient has the type, mesh, placements and strides that torch alone gives.
@@ -348,12 +332,11 @@ def compare(
         causes = _explained(gradients, explain_rounded)
     else:
         causes = _by_few_kinds(judgement, gradients, others)
-    yield from with_circumstances(judgement, _findings(judgement, causes))
+    yield from circumstances.with_circumstances(judgement, _findings(judgement, causes))
 
 
 def _explained(
-    gradients: Iterable[AfterWait],
-    explained_by: Callable[..., Cause | None] = explain,
+    gradients: Iterable[AfterWait], explained_by: Callable[..., Cause | None] = explain
 ) -> Iterator[Wrong]:
     for expected, observation in gradients:
         cause = explained_by(expected, observation.gradients[expected.spec.name])
@@ -395,18 +378,17 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
         signs: Signs = frozenset()
         # One finding apart is enough, and the others take long.
         if cause.kind not in apart:
-            signs = other_signs(
+            signs = circumstances.other_signs(
                 judgement, expected, observed, cause, is_proven=is_proven
             )
         if not signs:
             apart.add(cause.kind)
-        if cause.kind == "not_finite" and not overflows(judgement.scenario):
-            is_proven = (
-                True  # nothing may have come here from a gradient that overflows
-            )
+        # Without an overflow, nothing may have come here from another gradient.
+        is_infinite = cause.kind == "not_finite"
+        is_proven |= is_infinite and not overflows(judgement.scenario)
         readings = list[str]()
         if not is_proven and cause.kind in VALUE_CAUSES and cause.kind not in seen:
-            readings = other_readings(expected, observed, cause)
+            readings = circumstances.other_readings(expected, observed, cause)
         seen.add(cause.kind)
         reductions = reductions_of(judgement, expected)
         yield finding(
@@ -431,7 +413,7 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
                 is_certain=cause.is_certain,
                 readings=tuple(readings[:_SHOWN_READINGS]),
             ),
-            shows=shown_signs(cause, observed, reductions),
+            shows=circumstances.shown_signs(cause, observed, reductions),
             explained_by=signs,
         )
 

@@ -4,43 +4,46 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from typing_extensions import override
 
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.values import Quantity
 
 
-class StepMistake(Protocol):
+class StepMistake:
     """Why a value is wrong. Two parameters with equal causes are one finding."""
+
+    __slots__ = ()
 
     @property
     def word(self) -> str:
-        """A short name of the kind of cause."""
+        """A short name of the kind of cause, such as `lacks-sum` for `LacksSum`."""
+        return re.sub("(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
 
 
 @dataclass(frozen=True, slots=True)
-class LacksSum:
+class LacksSum(StepMistake):
     """Each rank has its own part; the sum over some axes is right."""
 
     axes: frozenset[str]
     factor: float = 1.0  # by how much that sum has to be multiplied to be right
-    word = "lacks-sum"
 
 
 @dataclass(frozen=True, slots=True)
-class ReducedOver:
+class ReducedOver(StepMistake):
     """The gradients of the wrong ranks are added."""
 
     axes: frozenset[str]  # axes over which gradients are added
     right: frozenset[str]  # axes over which they should be added
     factor: float = 1.0  # by how much the sum is multiplied
-    word = "reduced-over"
 
 
 @dataclass(frozen=True, slots=True)
-class TermsWeighted:
+class TermsWeighted(StepMistake):
     """The terms of the loss count by wrong factors."""
 
     # Wrong weight of each term divided by its right weight, by name.
@@ -49,11 +52,10 @@ class TermsWeighted:
     axes: frozenset[frozenset[str]] = frozenset()
     # Whether that is the number of micro-batches, or its reciprocal.
     is_number_of_parts: bool = False
-    word = "terms-weighted"
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class Scaled(StepMistake):
     """All ranks have the right value times a factor."""
 
     factor: float
@@ -65,41 +67,36 @@ class Scaled:
     is_number_of_parts: bool = False
     # What else has this number, such as "rows of a rank"; or its reciprocal.
     rows: tuple[str, ...] = ()
-    word = "scaled"
 
 
 @dataclass(frozen=True, slots=True)
-class RanksScaled:
+class RanksScaled(StepMistake):
     """Ranks have the right value times a factor of their own."""
 
     factors: tuple[tuple[int, float], ...]  # each wrong rank with its factor
-    word = "ranks-scaled"
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(StepMistake):
     """Ranks have no gradient, or zeros, where one rank has values."""
 
     ranks: tuple[int, ...]
-    word = "missing"
 
 
 @dataclass(frozen=True, slots=True)
-class Weighted:
+class Weighted(StepMistake):
     """A sum of the parts of the batch, each with a wrong weight."""
 
     weights: tuple[float, ...]  # wrong weight of each part divided by its right weight
     # Whether parts of different size have equal weights: a mean of means.
     are_equal: bool
-    word = "weighted"
 
 
 @dataclass(frozen=True, slots=True)
-class MicroBatchesWeighted:
+class MicroBatchesWeighted(StepMistake):
     """The micro-batches of each rank count by wrong factors."""
 
     factors: tuple[float, ...]  # the factor of each one, 1 where it is right
-    word = "micro-batches-weighted"
 
     @property
     def is_repeated(self) -> bool:
@@ -111,50 +108,43 @@ class MicroBatchesWeighted:
 
 
 @dataclass(frozen=True, slots=True)
-class AddedBias:
+class AddedBias(StepMistake):
     """Each rank of some axes adds biases to its part of a sum, so that they count once a rank."""
 
     names: tuple[str, ...]
     axes: frozenset[str]
-    word = "added-bias"
 
 
 @dataclass(frozen=True, slots=True)
-class OwnParts:
+class OwnParts(StepMistake):
     """A sum over the ranks' own parts of the batch, where the right gradient is no such sum.
 
     A batch norm uses the statistics of a rank's own rows, and a contrastive loss compares them.
     """
 
-    word = "own-parts"
-
 
 @dataclass(frozen=True, slots=True)
-class NotCleared:
+class NotCleared(StepMistake):
     """The gradient of the step before is still in it."""
 
-    word = "not-cleared"
-
 
 @dataclass(frozen=True, slots=True)
-class NotANumber:
+class NotANumber(StepMistake):
     """Ranks have NaN or infinity where one rank has numbers, or the other way round."""
 
     ranks: tuple[int, ...]
-    word = "not-a-number"
 
 
 @dataclass(frozen=True, slots=True)
-class CopiesRoundedApart:
+class CopiesRoundedApart(StepMistake):
     """Copies of one value are right within rounding, and differ between ranks."""
 
     ranks: tuple[int, ...]
     axes: frozenset[str] = frozenset()
-    word = "copies-rounded-apart"
 
 
 @dataclass(frozen=True, slots=True)
-class RanksDiffer:
+class RanksDiffer(StepMistake):
     """Copies of one value differ between ranks."""
 
     ranks: tuple[int, ...]  # the ranks whose copy is wrong
@@ -162,11 +152,10 @@ class RanksDiffer:
     # Whether these are copies; otherwise each rank has a shard, and those are off by different
     # amounts.
     are_copies: bool = True
-    word = "ranks-differ"
 
 
 @dataclass(frozen=True, slots=True)
-class NormOf:
+class NormOf(StepMistake):
     """The norm leaves gradients out, or counts some twice."""
 
     names: tuple[str, ...]
@@ -174,39 +163,40 @@ class NormOf:
     axes: frozenset[str]
     # Whether the sum over the axes is missing; otherwise it is one too many.
     is_missing: bool
-    word = "norm"
+
+    @property
+    @override
+    def word(self) -> str:
+        return "norm"
 
 
 @dataclass(frozen=True, slots=True)
-class NormOfOneRank:
+class NormOfOneRank(StepMistake):
     """The norm counts the parts of one rank alone of gradients that ranks split."""
 
     names: tuple[str, ...]
     axes: frozenset[str]  # axes that split them
-    word = "norm-of-one-rank"
 
 
 @dataclass(frozen=True, slots=True)
-class NormWithout:
+class NormWithout(StepMistake):
     """The norm leaves out some parameters."""
 
     names: tuple[str, ...]
-    word = "norm-without"
 
 
 NormMistake = NormOf | NormOfOneRank | NormWithout
 
 
 @dataclass(frozen=True, slots=True)
-class NotClipped:
+class NotClipped(StepMistake):
     """The norm is right, and its coefficient is not applied."""
 
     coefficient: float  # number by which the gradients should have been multiplied
-    word = "not-clipped"
 
 
 @dataclass(frozen=True, slots=True)
-class OtherCoefficient:
+class OtherCoefficient(StepMistake):
     """Ranks multiply gradients by another coefficient."""
 
     # Coefficient of each such rank.
@@ -216,30 +206,29 @@ class OtherCoefficient:
     norm: NormMistake | None = None
 
     @property
+    @override
     def word(self) -> str:
         """A short name; one with a known norm is another kind of cause."""
         return "other-coefficient" if self.norm is None else "coefficient-of-a-norm"
 
 
 @dataclass(frozen=True, slots=True)
-class NotUpdated:
+class NotUpdated(StepMistake):
     """The optimizer does not have parameters, or leaves them as they were."""
 
     ranks: tuple[int, ...]  # the ranks whose copy is not updated
-    word = "not-updated"
 
 
 @dataclass(frozen=True, slots=True)
-class OtherlyFrozen:
+class OtherlyFrozen(StepMistake):
     """Ranks train a parameter that one rank freezes, or the other way round."""
 
     ranks: tuple[int, ...]
     are_frozen: bool  # whether these ranks freeze it, and one rank trains it
-    word = "otherly-frozen"
 
 
 @dataclass(frozen=True, slots=True)
-class OtherOption:
+class OtherOption(StepMistake):
     """An option of the optimizers on the mesh differs from that of the optimizer on one rank."""
 
     name: str
@@ -249,39 +238,33 @@ class OtherOption:
     axes: frozenset[frozenset[str]] = frozenset()
     # Whether a schedule changes it on one rank, and the own step takes no `schedule`.
     is_left: bool = False
-    word = "other-option"
 
 
 @dataclass(frozen=True, slots=True)
-class Clamped:
+class Clamped(StepMistake):
     """Each element is right, or cut off at a limit."""
 
     limit: float
-    word = "clamped"
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(StepMistake):
     """Ranks make another number of optimizer steps."""
 
     ranks: tuple[int, ...]
     expected: int  # number of steps on one rank
-    word = "decided"
 
 
 @dataclass(frozen=True, slots=True)
-class NotLoaded:
+class NotLoaded(StepMistake):
     """A value after loading is that of a new training."""
 
-    word = "not-loaded"
-
 
 @dataclass(frozen=True, slots=True)
-class Misplaced:
+class Misplaced(StepMistake):
     """The parts of a loaded tensor are at wrong places, or some are there several times."""
 
     order: tuple[int, ...]  # index of the right part that is found at each place
-    word = "misplaced"
 
     @property
     def is_one_part(self) -> bool:
@@ -290,19 +273,16 @@ class Misplaced:
 
 
 @dataclass(frozen=True, slots=True)
-class NotContinued:
+class NotContinued(StepMistake):
     """All that was compared after loading is right, and the steps after it are not."""
 
     # Whether no optimizer has tensors of its own, whose state has no right value.
     is_all_compared: bool = True
-    word = "not-continued"
 
 
 @dataclass(frozen=True, slots=True)
-class Unexplained:
+class Unexplained(StepMistake):
     """None of the known mistakes gives these values."""
-
-    word = "unexplained"
 
 
 @dataclass(frozen=True, slots=True)

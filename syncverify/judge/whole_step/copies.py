@@ -22,13 +22,7 @@ from typing import Final
 
 import torch
 
-from syncverify.judge.whole_step.causes import (
-    CopiesRoundedApart,
-    RanksDiffer,
-    StepMistake,
-    Unexplained,
-    WrongQuantity,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.differences import ComparedValue, is_close
 from syncverify.judge.whole_step.factors import axis_sets
 from syncverify.judge.whole_step.layout import Layout
@@ -39,17 +33,17 @@ _COPIED: Final = (Quantity.START, Quantity.STEPPED, Quantity.PARAMETER)
 _Off = dict[int, torch.Tensor | None]
 
 
-def copy_cause(found: ComparedValue, layout: Layout) -> StepMistake:
+def copy_cause(found: ComparedValue, layout: Layout) -> causes.StepMistake:
     """Return how the copies of a wrong value differ."""
     off = {rank: _off(found, rank) for rank in found.got}
     pairs = {
         pair for pair in combinations(sorted(off), 2) if not _is_near(off, *pair, found)
     }
     if not pairs:
-        return Unexplained()
+        return causes.Unexplained()
     copies = {pair for pair in pairs if _are_copies(found, *pair)}
     axes = fewest_axes(copies or pairs, layout)
-    return RanksDiffer(tuple(found.wrong_ranks), axes, bool(copies))
+    return causes.RanksDiffer(tuple(found.wrong_ranks), axes, bool(copies))
 
 
 def _are_copies(found: ComparedValue, rank: int, other: int) -> bool:
@@ -85,19 +79,23 @@ def _is_near(off: _Off, rank: int, other: int, found: ComparedValue) -> bool:
 
 def copies_apart(
     values: Iterable[ComparedValue], ranks: Sequence[RankValues], layout: Layout
-) -> list[WrongQuantity]:
+) -> list[causes.WrongQuantity]:
     """Return the first copies that differ, as one mistake; none where all are equal.
 
     All values are right, and in the order of the steps.
     """
-    found = list[WrongQuantity]()
+    found = list[causes.WrongQuantity]()
     listed = (each for each in values if _is_copied(each, ranks))
     for (step, quantity), group in groupby(listed, lambda e: (e.step, e.quantity)):
         every = [*group]
         apart = [each for value in every for each in _apart(value)]
         if apart:
-            cause = _cause(apart, layout)
-            found.append(WrongQuantity(quantity, step, cause, tuple(apart), len(every)))
+            pairs = {(min(e.got), rank) for e in apart for rank in e.wrong_ranks}
+            own = tuple(sorted({rank for each in apart for rank in each.got}))
+            cause = causes.CopiesRoundedApart(own, fewest_axes(pairs, layout))
+            found.append(
+                causes.WrongQuantity(quantity, step, cause, tuple(apart), len(every))
+            )
     follows = {each.quantity for each in found[1:]} - {e.quantity for e in found[:1]}
     ordered = tuple(each for each in Quantity if each in follows)
     return [replace(each, follows=ordered) for each in found[:1]]
@@ -129,9 +127,3 @@ def _apart(value: ComparedValue) -> Iterator[ComparedValue]:
         )
         if beside.wrong_ranks:
             yield beside
-
-
-def _cause(apart: Sequence[ComparedValue], layout: Layout) -> CopiesRoundedApart:
-    pairs = {(min(each.got), rank) for each in apart for rank in each.wrong_ranks}
-    ranks = dict.fromkeys(rank for each in apart for rank in each.got)
-    return CopiesRoundedApart(tuple(sorted(ranks)), fewest_axes(pairs, layout))

@@ -115,10 +115,7 @@ class OneRank:
     ) -> ComparedValue:
         """Return a value with its tolerance; see Note [The bound of rounding] in `noise.py`.
 
-        Args:
-            found: The value, with any tolerance.
-            quantity: The quantity of one rank that it has to be.
-            step: The step of that quantity.
+        Quantity and step are those of the value on one rank that it has to be.
         """
         tensors, roundings = self.tensors(quantity, step), self.roundings
         value = tensors[found.name]
@@ -150,7 +147,7 @@ class OneRank:
             before = self.values.parameters_before(step).get(name)
         if value is None or before is None:
             return size_of(value)
-        return _distance(value, before)
+        return size_of(value.double() - before.double())
 
 
 def compared(
@@ -236,10 +233,6 @@ def _largest_difference(one: torch.Tensor, two: torch.Tensor) -> float:
     is_same = (ours == theirs) | (ours.isnan() & theirs.isnan())
     off = (ours - theirs).abs().masked_fill(is_same, 0.0)
     return float(off.nan_to_num(torch.inf, torch.inf).max())
-
-
-def _distance(one: torch.Tensor, two: torch.Tensor) -> float:
-    return size_of(one.double() - two.double())
 
 
 def _spread(

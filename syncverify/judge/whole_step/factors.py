@@ -99,9 +99,10 @@ def rounded_weight(weight: float) -> float:
 
 
 def is_number(factor: float, number: float) -> bool:
-    """Tell whether a factor equals a number; a number of 1 or less is no explanation."""
+    """Tell whether a factor is a number or its reciprocal; one of 1 or less explains nothing."""
+    whole = factor if factor >= 1 else 1 / factor
     # The reciprocal of a rounded factor is exact to nine digits.
-    return number > 1 and abs(factor / number - 1) <= 10 * RELATIVE
+    return number > 1 and abs(whole / number - 1) <= 10 * RELATIVE
 
 
 def axis_sets(layout: Layout) -> Iterator[frozenset[str]]:
@@ -114,7 +115,6 @@ def axis_sets(layout: Layout) -> Iterator[frozenset[str]]:
 
 def axes_with(layout: Layout, factor: float) -> frozenset[frozenset[str]]:
     """Return the smallest sets of axes whose number of ranks is a factor, or its reciprocal."""
-    whole = factor if factor >= 1 else 1 / factor
-    axes = [each for each in axis_sets(layout) if is_number(whole, layout.size(each))]
+    axes = [e for e in axis_sets(layout) if is_number(factor, layout.size(e))]
     fewest = min(map(len, axes), default=0)
     return frozenset(each for each in axes if len(each) == fewest)

@@ -8,19 +8,7 @@ from itertools import groupby
 
 import torch
 
-from syncverify.judge.whole_step.causes import (
-    Decided,
-    LacksSum,
-    NotUpdated,
-    OtherCoefficient,
-    OtherlyFrozen,
-    OtherOption,
-    RanksDiffer,
-    Scaled,
-    StepMistake,
-    Unexplained,
-    WrongQuantity,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import axes_with
@@ -40,9 +28,11 @@ from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter
 _EXACT = (Quantity.STATE, Quantity.PARAMETER)
 
 
-def findings(values: Iterable[ComparedValue], play: MeshPlay) -> list[WrongQuantity]:
+def findings(
+    values: Iterable[ComparedValue], play: MeshPlay
+) -> list[causes.WrongQuantity]:
     """Return the mistakes behind values that differ, of all values in the order of the steps."""
-    found, follows = list[WrongQuantity](), list[Quantity]()
+    found, follows = list[causes.WrongQuantity](), list[Quantity]()
     for (step, quantity), listed in groupby(
         values, key=lambda each: (each.step, each.quantity)
     ):
@@ -62,11 +52,11 @@ def findings(values: Iterable[ComparedValue], play: MeshPlay) -> list[WrongQuant
 
 def _mistakes(
     wrong: Sequence[ComparedValue], total: int, play: MeshPlay, start: NamedTensors
-) -> list[WrongQuantity]:
+) -> list[causes.WrongQuantity]:
     """Return the mistakes behind wrong values of one quantity and step."""
     quantity, step = wrong[0].quantity, wrong[0].step
     return [
-        WrongQuantity(quantity, step, cause, tuple(listed), total)
+        causes.WrongQuantity(quantity, step, cause, tuple(listed), total)
         for cause, listed in _causes(wrong, play, start)
     ]
 
@@ -75,13 +65,15 @@ def _independent(
     wrong: list[ComparedValue],
     total: int,
     play: MeshPlay,
-    found: Sequence[WrongQuantity],
-) -> list[WrongQuantity]:
+    found: Sequence[causes.WrongQuantity],
+) -> list[causes.WrongQuantity]:
     """Return mistakes that the earlier ones do not explain, and that are not among them."""
     quantity, step = wrong[0].quantity, wrong[0].step
     if quantity in _EXACT and any(each.quantity in _EXACT for each in found):
         return []
-    not_updated = {name for each in found for name in _not_updated(each)}
+    # Gradients of parameters that the optimizer leaves may pile up.
+    left = (each for each in found if isinstance(each.cause, causes.NotUpdated))
+    not_updated = {name for each in left for name in each.names}
     wrong = [each for each in wrong if parameter_of(each.name) not in not_updated]
     unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
     ignored = unread(unexplained, play.ranks)
@@ -93,36 +85,30 @@ def _independent(
     return [
         each
         for each in listed
-        if quantity in _EXACT or not isinstance(each.cause, Unexplained | RanksDiffer)
+        if quantity in _EXACT
+        or not isinstance(each.cause, causes.Unexplained | causes.RanksDiffer)
         if not any(each.is_same(other) for other in found)
     ]
 
 
-def _factors(found: Sequence[WrongQuantity]) -> dict[str, float]:
+def _factors(found: Sequence[causes.WrongQuantity]) -> dict[str, float]:
     """Return the factor by which each step multiplies a gradient, by name."""
     return {
         name: each.cause.factor
         for each in found
-        if each.quantity is Quantity.GRADIENT and isinstance(each.cause, Scaled)
+        if each.quantity is Quantity.GRADIENT and isinstance(each.cause, causes.Scaled)
         for name in each.names
     }
 
 
-def _not_updated(found: WrongQuantity) -> list[str]:
-    """Return the parameters that the optimizer leaves, and whose gradients may pile up."""
-    if not isinstance(found.cause, NotUpdated):
-        return []
-    return [each.name for each in found.differences]
-
-
-def _spread(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
+def _spread(found: Sequence[causes.WrongQuantity]) -> Iterator[causes.WrongQuantity]:
     """Join values that no mistake explains with the mistake that they follow.
 
     A part of a sum that is missing flows back to the layers before: their gradients differ over
     the same axis, and no factor repairs them. Clipping that is not seen multiplies all
     gradients by a number that one wrong gradient changes.
     """
-    rest = list[WrongQuantity]()
+    rest = list[causes.WrongQuantity]()
     roots = [each for each in found if not _may_follow(each)]
     for each in found:
         if not _may_follow(each):
@@ -133,39 +119,35 @@ def _spread(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
             continue
         joined = replace(root, spread=(*root.spread, *each.differences))
         roots[roots.index(root)] = joined
-    yield from _joined([*roots, *rest])
-
-
-def _joined(found: Sequence[WrongQuantity]) -> Iterator[WrongQuantity]:
-    """Join all values that no mistake explains, copies and shards."""
-    unexplained = [each for each in found if _is_unexplained(each.cause)]
-    yield from (each for each in found if not _is_unexplained(each.cause))
-    if unexplained:
+    every = [*roots, *rest]
+    unexplained = [each for each in every if _is_unexplained(each.cause)]
+    yield from (each for each in every if not _is_unexplained(each.cause))
+    if unexplained:  # copies and shards
         values = tuple(value for each in unexplained for value in each.differences)
-        yield replace(unexplained[0], cause=Unexplained(), differences=values)
+        yield replace(unexplained[0], cause=causes.Unexplained(), differences=values)
 
 
-def _is_unexplained(cause: StepMistake) -> bool:
+def _is_unexplained(cause: causes.StepMistake) -> bool:
     match cause:
-        case Unexplained() | RanksDiffer(are_copies=False):
+        case causes.Unexplained() | causes.RanksDiffer(are_copies=False):
             return True
     return False
 
 
-def _may_follow(found: WrongQuantity) -> bool:
+def _may_follow(found: causes.WrongQuantity) -> bool:
     match found.cause:
-        case RanksDiffer() | Unexplained():
+        case causes.RanksDiffer() | causes.Unexplained():
             return found.quantity is Quantity.GRADIENT
-        case OtherCoefficient(norm=None):
+        case causes.OtherCoefficient(norm=None):
             return found.quantity is Quantity.STEPPED
     return False
 
 
-def _explains(root: WrongQuantity, other: WrongQuantity) -> bool:
+def _explains(root: causes.WrongQuantity, other: causes.WrongQuantity) -> bool:
     match root.cause, other.cause:
-        case LacksSum(axes), RanksDiffer(_, over):
+        case causes.LacksSum(axes), causes.RanksDiffer(_, over):
             return bool(over) and over <= axes
-        case _, OtherCoefficient():
+        case _, causes.OtherCoefficient():
             return True
     return False
 
@@ -177,36 +159,37 @@ def _causes(
     known = play.known(step, start)
     match quantity:
         case Quantity.GRADIENT:
-            causes = gradient_causes(wrong, known)
+            listed = gradient_causes(wrong, known)
             is_open = all(
-                isinstance(each, Unexplained | RanksDiffer) for each, _ in causes
+                isinstance(each, causes.Unexplained | causes.RanksDiffer)
+                for each, _ in listed
             )
             bias = added_bias(wrong, play, start) if is_open else None
-            return causes if bias is None else [(bias, [*wrong])]
+            return listed if bias is None else [(bias, [*wrong])]
         case Quantity.STEPPED:
-            return clip_causes(wrong, play, known)
-    return grouped((each, _cause(each, play, known)) for each in wrong)
+            return clip_causes(wrong, known)
+    return grouped((each, _cause(each, known)) for each in wrong)
 
 
-def _cause(found: ComparedValue, play: MeshPlay, known: Known) -> StepMistake:
+def _cause(found: ComparedValue, known: Known) -> causes.StepMistake:
     match found.quantity:
         case Quantity.NORM | Quantity.RETURNED if found.name == "norm":
-            return norm_cause(found, play.squares(found.step), known)
+            return norm_cause(found, known)
         case Quantity.SKIPPED:
             steps = next(iter(found.expected.values()))
-            return Decided(tuple(found.wrong_ranks), int(steps))
+            return causes.Decided(tuple(found.wrong_ranks), int(steps))
         case Quantity.STATE | Quantity.PARAMETER:
-            return _update_cause(found, play)
-    return copy_cause(found, play.layout)
+            return _update_cause(found, known.play)
+    return copy_cause(found, known.layout)
 
 
-def _update_cause(found: ComparedValue, play: MeshPlay) -> StepMistake:
+def _update_cause(found: ComparedValue, play: MeshPlay) -> causes.StepMistake:
     """Return why a parameter, or a state of its optimizer, is wrong though its gradient is not."""
     known = _frozen_cause(found, play) or _option_cause(found, play)
     if known is not None:
         return known
     if found.quantity is Quantity.PARAMETER and _is_as_before(found, play):
-        return NotUpdated(tuple(found.wrong_ranks))
+        return causes.NotUpdated(tuple(found.wrong_ranks))
     return copy_cause(found, play.layout)
 
 
@@ -220,15 +203,15 @@ def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
     return True
 
 
-def _frozen_cause(found: ComparedValue, play: MeshPlay) -> OtherlyFrozen | None:
+def _frozen_cause(found: ComparedValue, play: MeshPlay) -> causes.OtherlyFrozen | None:
     """Return that ranks freeze a parameter and one rank does not, or the reverse; None otherwise."""
     is_frozen = found.name in play.reference.values.frozen
     ranks = tuple(found.wrong_ranks)
     is_other = all((found.name in play.ranks[r].frozen) != is_frozen for r in ranks)
-    return OtherlyFrozen(ranks, not is_frozen) if ranks and is_other else None
+    return causes.OtherlyFrozen(ranks, not is_frozen) if ranks and is_other else None
 
 
-def _option_cause(found: ComparedValue, play: MeshPlay) -> OtherOption | None:
+def _option_cause(found: ComparedValue, play: MeshPlay) -> causes.OtherOption | None:
     """Return the first option of a parameter that differs from one rank's on all wrong ranks."""
     name, step = parameter_of(found.name), found.step
     plain = play.reference.values.steps[step].options.get(name, {})
@@ -242,12 +225,12 @@ def _option_cause(found: ComparedValue, play: MeshPlay) -> OtherOption | None:
 
 def _other(
     parameter: str, name: str, value: object, expected: object, play: MeshPlay
-) -> OtherOption:
+) -> causes.OtherOption:
     starts = [each.steps[0].options_of(parameter).get("lr") for each in play.ranks]
     if name == "lr" and play.leaves_schedule and value in starts:
-        return OtherOption(name, value, expected, is_left=True)
+        return causes.OtherOption(name, value, expected, is_left=True)
     numbers = [each for each in (value, expected) if isinstance(each, int | float)]
     if len(numbers) == 2 and all(each > 0 for each in numbers):
         factor = numbers[0] / numbers[1]
-        return OtherOption(name, value, expected, axes_with(play.layout, factor))
-    return OtherOption(name, value, expected)
+        return causes.OtherOption(name, value, expected, axes_with(play.layout, factor))
+    return causes.OtherOption(name, value, expected)

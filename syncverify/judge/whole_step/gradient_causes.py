@@ -11,19 +11,7 @@ from typing import Final
 import torch
 
 from syncverify.errors import UsageError
-from syncverify.judge.whole_step.causes import (
-    AddedBias,
-    Clamped,
-    LacksSum,
-    Missing,
-    NotANumber,
-    NotCleared,
-    OtherlyFrozen,
-    RanksScaled,
-    ReducedOver,
-    Scaled,
-    StepMistake,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import ComparedValue, is_close
 from syncverify.judge.whole_step.factors import (
@@ -49,9 +37,7 @@ from syncverify.judge.whole_step.values import NamedTensors
 _MAX_PLAYS: Final = 32
 
 
-def gradient_causes(
-    found: Sequence[ComparedValue], known: Known
-) -> list[tuple[StepMistake, list[ComparedValue]]]:
+def gradient_causes(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
     """Return the mistakes behind wrong gradients, each with the gradients that it explains.
 
     A small tensor fits many mistakes: one element is a multiple of any other. So the mistake
@@ -60,7 +46,7 @@ def gradient_causes(
     Each wrong gradient of the step occurs once.
     """
     tried, left = _tried(found, known), [*found]
-    causes = list[Explained]()
+    taken = list[Explained]()
     while left:
         cause, explained = max(
             ((cause, [e for e in each if e in left]) for cause, each in tried),
@@ -69,14 +55,16 @@ def gradient_causes(
         )
         if cause is None or not explained:
             break
-        causes.append((cause, explained))
+        taken.append((cause, explained))
         left = [each for each in left if each not in explained]
-    return [*causes, *grouped((each, copy_cause(each, known.layout)) for each in left)]
+    return [*taken, *grouped((each, copy_cause(each, known.layout)) for each in left)]
 
 
-def grouped(pairs: Iterable[tuple[ComparedValue, StepMistake]]) -> list[Explained]:
+def grouped(
+    pairs: Iterable[tuple[ComparedValue, causes.StepMistake]],
+) -> list[Explained]:
     """Return each mistake with all values that it explains."""
-    by_cause = dict[StepMistake, list[ComparedValue]]()
+    by_cause = dict[causes.StepMistake, list[ComparedValue]]()
     for found, cause in pairs:
         by_cause.setdefault(cause, []).append(found)
     return [*by_cause.items()]
@@ -87,8 +75,8 @@ def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
     tried = list[Explained]()
     for find in _FINDERS:
         pairs = [(each, find(each, known)) for each in found]
-        causes = grouped((each, cause) for each, cause in pairs if cause is not None)
-        tried += [each for each in causes if _proves(*each, known)]
+        explained = grouped((each, cause) for each, cause in pairs if cause is not None)
+        tried += [each for each in explained if _proves(*each, known)]
     mixed = [*mixtures(found, known)]
     # Where a part has no tokens, a factor explains a mean of means as well.
     has_empty_part = len(usable(known.parts)) < len(known.parts)
@@ -96,20 +84,20 @@ def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
 
 
 def _proves(
-    cause: StepMistake, explained: Sequence[ComparedValue], known: Known
+    cause: causes.StepMistake, explained: Sequence[ComparedValue], known: Known
 ) -> bool:
     """Tell whether values prove a mistake: one element is a multiple of any other."""
     if any(value.numel() > 1 for each in explained for value in each.expected.values()):
         return True
     match cause:
-        case LacksSum(_, factor) | ReducedOver(_, _, factor):
+        case causes.LacksSum(_, factor) | causes.ReducedOver(_, _, factor):
             return factor == 1 or bool(axes_with(known.layout, factor))
-        case NotCleared() | RanksScaled():
+        case causes.NotCleared() | causes.RanksScaled():
             return False
     return True
 
 
-def not_a_number(found: ComparedValue, _: Known) -> StepMistake | None:
+def not_a_number(found: ComparedValue, _: Known) -> causes.StepMistake | None:
     """Return the ranks with NaN or infinity where one rank has numbers; None for none."""
     ranks = tuple(
         rank
@@ -117,23 +105,23 @@ def not_a_number(found: ComparedValue, _: Known) -> StepMistake | None:
         if value is not None
         if bool(value.isfinite().all()) != bool(found.expected[rank].isfinite().all())
     )
-    return NotANumber(ranks) if ranks else None
+    return causes.NotANumber(ranks) if ranks else None
 
 
-def _missing(found: ComparedValue, known: Known) -> StepMistake | None:
+def _missing(found: ComparedValue, known: Known) -> causes.StepMistake | None:
     empty = [rank for rank in found.wrong_ranks if _is_zero(found.got[rank])]
     if empty != found.wrong_ranks:
         return None
-    if known.frozen and all(found.name in known.frozen[rank] for rank in empty):
-        return OtherlyFrozen(tuple(empty), are_frozen=True)
-    return Missing(tuple(empty))
+    if all(found.name in known.play.ranks[rank].frozen for rank in empty):
+        return causes.OtherlyFrozen(tuple(empty), are_frozen=True)
+    return causes.Missing(tuple(empty))
 
 
 def _is_zero(value: torch.Tensor | None) -> bool:
     return value is None or not value.any()
 
 
-def _scaled(found: ComparedValue, known: Known) -> StepMistake | None:
+def _scaled(found: ComparedValue, known: Known) -> causes.StepMistake | None:
     factors = _own_factors(found)
     if len(factors) < len(found.got):
         return None
@@ -152,23 +140,25 @@ def _own_factors(found: ComparedValue) -> dict[int, float | None]:
     }
 
 
-def _ranks_scaled(found: ComparedValue, _: Known) -> StepMistake | None:
+def _ranks_scaled(found: ComparedValue, _: Known) -> causes.StepMistake | None:
     factors = _own_factors(found)
     known = [
         (rank, each) for rank, each in factors.items() if each is not None and each != 1
     ]
-    return RanksScaled(tuple(known)) if len(known) == len(factors) else None
+    return causes.RanksScaled(tuple(known)) if len(known) == len(factors) else None
 
 
-def scaled_by(factor: float, known: Known) -> Scaled:
+def scaled_by(factor: float, known: Known) -> causes.Scaled:
     """Return the cause of values that are all multiplied by a factor."""
-    whole = factor if factor >= 1 else 1 / factor
-    is_scale = known.scale != 1 and is_number(whole, known.scale)
+    scale = known.play.scale
+    is_scale = scale != 1 and is_number(factor, scale)
     axes = axes_with(known.layout, factor)
-    return Scaled(rounded(factor), axes, is_scale, known.is_number_of_parts(factor))
+    return causes.Scaled(
+        rounded(factor), axes, is_scale, known.is_number_of_parts(factor)
+    )
 
 
-def _lacks_sum(found: ComparedValue, known: Known) -> StepMistake | None:
+def _lacks_sum(found: ComparedValue, known: Known) -> causes.StepMistake | None:
     group = known.layout.group
     for axes in axis_sets(known.layout):
         factors = [
@@ -178,7 +168,7 @@ def _lacks_sum(found: ComparedValue, known: Known) -> StepMistake | None:
         factor = common_factor(factors, RELATIVE + found.relative_slack)
         is_known = factor == 1 or (factor and axes_with(known.layout, factor))
         if factor is not None and (is_known or not _are_multiples(found)):
-            return LacksSum(axes, factor)
+            return causes.LacksSum(axes, factor)
     return None
 
 
@@ -191,7 +181,7 @@ def _are_multiples(found: ComparedValue) -> bool:
     )
 
 
-def _not_cleared(found: ComparedValue, known: Known) -> StepMistake | None:
+def _not_cleared(found: ComparedValue, known: Known) -> causes.StepMistake | None:
     before = None if known.before is None else known.before.get(found.name)
     if before is None or not before.any():
         return None
@@ -201,10 +191,10 @@ def _not_cleared(found: ComparedValue, known: Known) -> StepMistake | None:
             return None
         if factor_of(value - expected, before, 2 * found.slack) is None:
             return None
-    return NotCleared()
+    return causes.NotCleared()
 
 
-def _clamped(found: ComparedValue, _: Known) -> StepMistake | None:
+def _clamped(found: ComparedValue, _: Known) -> causes.StepMistake | None:
     values = [found.got[rank] for rank in found.wrong_ranks]
     present = [each for each in values if each is not None and each.numel() > 1]
     limit = max((float(each.abs().max()) for each in present), default=0.0)
@@ -214,7 +204,7 @@ def _clamped(found: ComparedValue, _: Known) -> StepMistake | None:
         cut_off = found.expected[rank].clamp(-limit, limit)
         if not is_close(value, cut_off, found.tolerance):
             return None
-    return Clamped(limit)
+    return causes.Clamped(limit)
 
 
 # From simple to complex.
@@ -232,7 +222,7 @@ _FINDERS: Final = (
 
 def added_bias(
     wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors
-) -> AddedBias | None:
+) -> causes.AddedBias | None:
     """Return the biases that are added once a rank, where this gives all wrong gradients.
 
     A layer that splits its inputs over ranks adds up their outputs. A bias that is no shard belongs to
@@ -254,7 +244,9 @@ def added_bias(
     return None
 
 
-def _biases(play: MeshPlay, step: int, start: NamedTensors) -> Iterator[AddedBias]:
+def _biases(
+    play: MeshPlay, step: int, start: NamedTensors
+) -> Iterator[causes.AddedBias]:
     """Yield biases whose names differ in numbers alone, pairs of such groups, then each bias."""
     split_over = play.squares(step).split_over
     for axis in play.layout.names:
@@ -273,7 +265,7 @@ def _biases(play: MeshPlay, step: int, start: NamedTensors) -> Iterator[AddedBia
         groups = [*alike.values()]
         pairs = (a + b for a, b in itertools.combinations(groups, 2))
         for listed in dict.fromkeys([*groups, *pairs, *((name,) for name in names)]):
-            yield AddedBias(listed, frozenset({axis}))
+            yield causes.AddedBias(listed, frozenset({axis}))
 
 
 def _gives(wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors) -> bool:

@@ -29,8 +29,7 @@ Classes = Mapping[frozenset[str], tuple[str, ...]]
 class Known:
     """Facts with which the mistakes of one step are looked for."""
 
-    layout: Layout
-    own: Own = field(default_factory=dict)
+    play: MeshPlay
     # Gradient of the loss of each different part of the batch, by name.
     parts: Sequence[Mapping[str, torch.Tensor]] = ()
     part_of: Sequence[int] = ()  # index of each rank's part
@@ -38,17 +37,18 @@ class Known:
     terms: Mapping[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
     # Rank 0's gradients of the step before, by name; None in the first step.
     before: NamedTensors | None = None
-    scale: float = 1.0  # the scale of the loss; 1 without a scaler
-    num_micro_batches: int = 1
     # Gradient of the loss of each micro-batch of each different part, by name; none where there is
     # one.
     micro_batches: Sequence[Mapping[str, torch.Tensor]] = ()
-    frozen: Sequence[frozenset[str]] = ()
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the mesh."""
+        return self.play.layout
 
     def is_number_of_parts(self, factor: float) -> bool:
         """Tell whether a factor is the number of micro-batches, or its reciprocal."""
-        whole = factor if factor >= 1 else 1 / factor
-        return is_number(whole, self.num_micro_batches)
+        return is_number(factor, self.play.num_micro_batches)
 
     @property
     def split_axes(self) -> frozenset[str]:
@@ -56,12 +56,9 @@ class Known:
         return frozenset(
             name
             for name in self.layout.names
-            if any(self._differs(rank, name) for rank in range(len(self.part_of)))
+            for rank in range(len(self.part_of))
+            if len({self.part_of[r] for r in self.layout.group(rank, [name])}) > 1
         )
-
-    def _differs(self, rank: int, axis: str) -> bool:
-        group = self.layout.group(rank, [axis])
-        return len({self.part_of[other] for other in group}) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,17 +213,9 @@ class MeshPlay:
 
         It starts with parameters of one rank, or with the ranks' own.
         """
-        before = self.ranks[0].steps[step - 1].tensors if step else {}
-        number = self.num_micro_batches
-        facts = Known(
-            self.layout,
-            self.own,
-            scale=self.scale,
-            num_micro_batches=number,
-            frozen=[each.frozen for each in self.ranks],
-        )
         if not self.has_loss:
-            return facts
+            return Known(self)
+        number = self.num_micro_batches
         batches, part_of = _different_parts(self.ranks, step)
         smaller = [each for part in batches for each in micro_batches(part, number)]
         listed = [*batches, *(smaller if number > 1 else [])]
@@ -234,9 +223,10 @@ class MeshPlay:
             found = self.gradients_of(listed, step, start)
         except UsageError:
             # The loss needs more than a rank's part. Fewer mistakes can be named then.
-            return facts
-        return replace(
-            facts,
+            return Known(self)
+        before = self.ranks[0].steps[step - 1].tensors if step else {}
+        return Known(
+            self,
             parts=found.parts[: len(batches)],
             part_of=part_of,
             terms=found.terms,

@@ -7,14 +7,7 @@ from typing import Final
 
 import torch
 
-from syncverify.judge.whole_step.causes import (
-    MicroBatchesWeighted,
-    OwnParts,
-    ReducedOver,
-    StepMistake,
-    TermsWeighted,
-    Weighted,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import (
     RELATIVE,
@@ -31,7 +24,7 @@ from syncverify.judge.whole_step.parts import piece
 _ELEMENTS_IN_LOWER_DTYPES: Final = 4
 # A part of a sum: gradients by name.
 Column = Mapping[str, torch.Tensor]
-Explained = tuple[StepMistake, list[ComparedValue]]
+Explained = tuple[causes.StepMistake, list[ComparedValue]]
 
 
 def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
@@ -44,7 +37,7 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         factors = tuple(zip(known.terms, ratios, strict=True))
         is_parts = first > 0 and known.is_number_of_parts(first)
         if {*ratios} != {1.0}:
-            yield TermsWeighted(factors, axes, is_parts), explained
+            yield causes.TermsWeighted(factors, axes, is_parts), explained
     yield from _micro_batches(found, known)
     parts = usable(known.parts)
     num_empty = len(known.parts) - len(parts)
@@ -53,14 +46,17 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         # Parts without tokens count in a mean of means, and nowhere else.
         are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
         if {*ratios} != {1.0}:
-            yield Weighted(tuple(ratios), are_equal), explained
+            yield causes.Weighted(tuple(ratios), are_equal), explained
     if len(parts) > 1 and (weights := _only_wrong(found, parts, known)) is not None:
-        yield OwnParts(), [each for each in found if _fits(each, parts, weights, known)]
+        yield (
+            causes.OwnParts(),
+            [each for each in found if _fits(each, parts, weights, known)],
+        )
 
 
 def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
     """Yield by which factors micro-batches count, where these are the same on all ranks."""
-    columns, number = known.micro_batches, known.num_micro_batches
+    columns, number = known.micro_batches, known.play.num_micro_batches
     if len(usable(columns)) < len(columns):
         return
     for wrong, right, explained in _solved(found, columns, known):
@@ -69,7 +65,7 @@ def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Exp
         by_rank = torch.tensor(ratios).view(-1, number)
         is_same = torch.allclose(by_rank, by_rank[:1], rtol=RELATIVE, atol=RELATIVE)
         if is_same and len({*factors}) > 1:
-            yield MicroBatchesWeighted(tuple(factors)), explained
+            yield causes.MicroBatchesWeighted(tuple(factors)), explained
 
 
 def _only_wrong(
@@ -117,11 +113,8 @@ def _solved(
             continue
         if slack:
             wrong = right * _simplest(wrong / right, subset, columns, slack)
-        yield (
-            wrong,
-            right,
-            [each for each in found if _fits(each, columns, wrong, known)],
-        )
+        explained = [each for each in found if _fits(each, columns, wrong, known)]
+        yield wrong, right, explained
         if len(subset) == len(found):
             return
 
@@ -216,7 +209,7 @@ def _piece(
     """Return a rank's part of a whole value; zeros where there is none."""
     if value is None:
         return torch.zeros_like(found.expected[rank])
-    layout, own = known.layout, known.own
+    layout, own = known.layout, known.play.own
     return piece(found.name, value, rank, found.got[rank], layout=layout, own=own)
 
 
@@ -225,7 +218,7 @@ def _are_equal(weights: torch.Tensor) -> bool:
     return torch.allclose(weights, first, rtol=RELATIVE, atol=RELATIVE)
 
 
-def wrong_group(found: ComparedValue, known: Known) -> StepMistake | None:
+def wrong_group(found: ComparedValue, known: Known) -> causes.StepMistake | None:
     """Return the axes over which a shard was reduced, if wrong axes give its values.
 
     An expert's gradient on a rank has the tokens of some ranks before it is reduced: those that
@@ -250,7 +243,7 @@ def wrong_group(found: ComparedValue, known: Known) -> StepMistake | None:
         for axes in (each for each in sets if each != right):
             factor = _factor_of_sum(found, known, own, axes)
             if factor is not None:
-                return ReducedOver(axes, right, factor)
+                return causes.ReducedOver(axes, right, factor)
     return None
 
 

@@ -66,7 +66,6 @@ from typing import Any, Final
 import torch
 from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 from typing_extensions import override
 
@@ -77,6 +76,7 @@ from syncverify.judge.whole_step.rounding import (
     Roundings,
     written_in_place,
 )
+from syncverify.trace.dispatch_modes import EagerMode
 
 # Size of the noise, in units of roundoff: K of the note.
 _ROUNDINGS: Final = 2.0
@@ -126,29 +126,20 @@ def pairs_of_noises(roundings: Roundings) -> Sequence[Noise]:
 NOISES: Final = pairs_of_noises(IN_FLOAT64)
 
 
-class RoundingNoise(TorchDispatchMode):
+class RoundingNoise(EagerMode):
     """Change what operators read, return and write by random parts of a unit roundoff.
 
-    Args:
-        seed: Seed of the noise.
-        sign: 1, or -1 for the opposite noise.
-        rounding: How values are rounded, until it is set anew.
-        of_scalars: How values with one element are rounded.
+    `rounding` is that of values until it is set anew, `of_scalars` that of values with one element.
     """
 
     def __init__(
         self, seed: int, sign: float, rounding: Rounding, of_scalars: Rounding
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch
+        super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
         self._sign = sign
         self.of_scalars = of_scalars
         self.rounding = rounding
-
-    @classmethod
-    @override
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch wraps every call, and nothing here is compiled
 
     @override
     def __torch_dispatch__(

@@ -8,17 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from syncverify.judge.whole_step.causes import (
-    NormMistake,
-    NormOf,
-    NormOfOneRank,
-    NormWithout,
-    NotClipped,
-    NotUpdated,
-    OtherCoefficient,
-    Scaled,
-    StepMistake,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.factors import RELATIVE, multiple_of, simplest
@@ -28,7 +18,7 @@ from syncverify.judge.whole_step.gradient_causes import (
     not_a_number,
     scaled_by,
 )
-from syncverify.judge.whole_step.mesh_play import Known, MeshPlay, Squares
+from syncverify.judge.whole_step.mesh_play import Known, Squares
 from syncverify.judge.whole_step.mixtures import Explained
 from syncverify.judge.whole_step.values import Quantity
 
@@ -40,14 +30,15 @@ _ADDED_TO_NORM = 1e-6
 _RELATIVE_OF_NORM = 1e-5
 # The gradients before clipping, by rank.
 _RankGradients = Mapping[int, torch.Tensor | None]
-_Pair = tuple[ComparedValue, StepMistake]
+_Pair = tuple[ComparedValue, causes.StepMistake]
 ParameterNames = tuple[str, ...]
 # A mistake, and the squared norm that it gives on each rank.
-WrongSquares = tuple[NormMistake, list[float]]
+WrongSquares = tuple[causes.NormMistake, list[float]]
 
 
-def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMistake:
+def norm_cause(found: ComparedValue, known: Known) -> causes.StepMistake:
     """Return the mistake that explains a wrong norm on all ranks."""
+    squares = known.play.squares(found.step)
     if (no_number := not_a_number(found, known)) is not None:
         return no_number
     norms = {
@@ -60,7 +51,7 @@ def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMist
     expected = float(found.expected[found.wrong_ranks[0]])
     factors = {norm / expected for norm in norms.values()} if expected else set[float]()
     if factors and math.isclose(max(factors), min(factors), rel_tol=RELATIVE + slack):
-        scaled: Scaled = scaled_by(simplest(max(factors), slack), known)
+        scaled: causes.Scaled = scaled_by(simplest(max(factors), slack), known)
         if scaled.axes or scaled.is_scale:
             return scaled
     return copy_cause(found, known.layout)
@@ -68,7 +59,7 @@ def norm_cause(found: ComparedValue, squares: Squares, known: Known) -> StepMist
 
 def wrong_squares(
     norms: Mapping[int, float], squares: Squares, relative: float = RELATIVE
-) -> NormMistake | None:
+) -> causes.NormMistake | None:
     """Return which squares are left out, or added wrongly, in the norms of the ranks."""
     found = [
         (max(_off(norms[r], math.sqrt(totals[r])) for r in norms), cause)
@@ -107,7 +98,10 @@ def _mistakes(squares: Squares) -> Iterator[WrongSquares]:
                 sum(squares.total(r, classes[axes], axes - {axis}) for axes in classes)
                 for r in ranks
             ]
-            yield NormOf(tuple(of_axis), frozenset({axis}), is_missing=True), totals
+            yield (
+                causes.NormOf(tuple(of_axis), frozenset({axis}), is_missing=True),
+                totals,
+            )
 
 
 def _of_class(
@@ -118,19 +112,19 @@ def _of_class(
     def over(others: frozenset[str]) -> list[float]:
         return [squares.total(rank, names, others) for rank in squares.ranks]
 
-    yield NormWithout(names), [0.0 for _ in squares.ranks]
+    yield causes.NormWithout(names), [0.0 for _ in squares.ranks]
     for axis in squares.large_axes:
-        yield NormOf(names, frozenset({axis}), axis in axes), over(axes ^ {axis})
+        yield causes.NormOf(names, frozenset({axis}), axis in axes), over(axes ^ {axis})
     for axis in (each for each in squares.large_axes if each in axes):
         first = squares.of_first_rank(names, axes, axis)
-        yield NormOfOneRank(names, frozenset({axis})), first
+        yield causes.NormOfOneRank(names, frozenset({axis})), first
     if len(axes) > 1:
-        yield NormOf(names, axes, is_missing=True), over(frozenset())
+        yield causes.NormOf(names, axes, is_missing=True), over(frozenset())
 
 
 def known_norm_mistake(
     squares: Squares, norms: Mapping[int, float], relative: float
-) -> NormMistake | None:
+) -> causes.NormMistake | None:
     """Return the mistake that gives wrong norms of gradients with known elements, by rank.
 
     Each element counts once, and groups of parameters may have one mistake.
@@ -150,7 +144,7 @@ def _mistakes_of_groups(squares: Squares) -> Iterator[WrongSquares]:
     for names in _groups(squares):
         rest = every - squares.whole(names)
         if len(names) < len(squares.names):
-            yield NormWithout(names), [rest for _ in squares.ranks]
+            yield causes.NormWithout(names), [rest for _ in squares.ranks]
         for axis in squares.large_axes:
             for cause, parts in _of_group(squares, names, axis):
                 yield cause, [rest + part for part in parts]
@@ -159,7 +153,7 @@ def _mistakes_of_groups(squares: Squares) -> Iterator[WrongSquares]:
         axes = frozenset().union(*(squares.split_over[n] for n in split)) & large
         rest = every - squares.whole(split)
         own = [squares.total(r, split, frozenset()) for r in squares.ranks]
-        yield NormOf(split, axes, is_missing=True), [rest + each for each in own]
+        yield causes.NormOf(split, axes, is_missing=True), [rest + each for each in own]
 
 
 def _groups(squares: Squares) -> list[ParameterNames]:
@@ -191,17 +185,15 @@ def _of_group(
         for rank in ranks
     ]
     if all(is_split) and is_everywhere:
-        yield NormOf(names, axes, is_missing=True), parts
+        yield causes.NormOf(names, axes, is_missing=True), parts
         first = [squares.of_first_rank([n], split_over[n], axis) for n in names]
-        yield (
-            NormOfOneRank(names, axes),
-            [sum(each) for each in zip(*first, strict=True)],
-        )
+        sums = [sum(each) for each in zip(*first, strict=True)]
+        yield causes.NormOfOneRank(names, axes), sums
     elif is_everywhere and not any(is_split):
         whole = squares.whole(names) * squares.layout.size(axes)
-        yield NormOf(names, axes, is_missing=False), [whole for _ in ranks]
+        yield causes.NormOf(names, axes, is_missing=False), [whole for _ in ranks]
     elif not any(is_split):
-        yield NormOf(names, axes, is_missing=True), parts
+        yield causes.NormOf(names, axes, is_missing=True), parts
 
 
 def coefficient_of(norm: float, clip: float) -> float:
@@ -209,11 +201,10 @@ def coefficient_of(norm: float, clip: float) -> float:
     return min(1.0, clip / (norm + _ADDED_TO_NORM))
 
 
-def clip_causes(
-    found: Sequence[ComparedValue], play: MeshPlay, known: Known
-) -> list[Explained]:
+def clip_causes(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
     """Return the mistakes behind wrong gradients that the optimizer reads; each occurs once."""
-    step, clip = found[0].step, play.clip
+    play, step = known.play, found[0].step
+    clip = play.clip
     is_seen = play.clip_is_seen(step)
     plain = play.reference.tensors(Quantity.GRADIENT, step)
 
@@ -224,11 +215,11 @@ def clip_causes(
         return {} if value is None else play.pieces(found, value)
 
     def with_norm(
-        cause: StepMistake, clipped: Sequence[ComparedValue], clip: float
-    ) -> StepMistake:
+        cause: causes.StepMistake, clipped: Sequence[ComparedValue], clip: float
+    ) -> causes.StepMistake:
         """Return a coefficient with the mistake in the norm that gives it."""
         squares = play.squares(step)
-        if not isinstance(cause, OtherCoefficient):
+        if not isinstance(cause, causes.OtherCoefficient):
             return cause
         coefficients = {
             rank: cause.coefficients.get(rank, cause.expected) for rank in squares.ranks
@@ -245,8 +236,11 @@ def clip_causes(
     others = list[ComparedValue]()
     for each in found:
         own = before_clip(each)
-        if _is_unread(each, own):
-            lacking.append((each, NotUpdated(tuple(each.wrong_ranks))))
+        if all(
+            each.got[r] is None and own.get(r) is not None for r in each.wrong_ranks
+        ):
+            # The optimizer read no gradient on ranks that have one.
+            lacking.append((each, causes.NotUpdated(tuple(each.wrong_ranks))))
         elif clip is not None and (cause := _clip_cause(each, own)) is not None:
             clipped.append((each, cause))
         else:
@@ -259,15 +253,9 @@ def clip_causes(
     return [*grouped(lacking), *gradient_causes(others, known), *explained]
 
 
-def _is_unread(found: ComparedValue, before: _RankGradients) -> bool:
-    """Tell whether the optimizer read no gradient on ranks that have one."""
-    return all(
-        found.got[rank] is None and before.get(rank) is not None
-        for rank in found.wrong_ranks
-    )
-
-
-def _clip_cause(found: ComparedValue, before: _RankGradients) -> StepMistake | None:
+def _clip_cause(
+    found: ComparedValue, before: _RankGradients
+) -> causes.StepMistake | None:
     """Return how a gradient is clipped wrongly; None if clipping multiplies it by no number."""
     slack = found.slack
     read = [each for each in found.wrong_ranks if found.got[each] is not None]
@@ -284,5 +272,5 @@ def _clip_cause(found: ComparedValue, before: _RankGradients) -> StepMistake | N
     if {*real.values()} == {expected}:  # rounded digits hide the difference
         return None
     if expected != 1 and {*real.values()} == {1.0}:
-        return NotClipped(expected)
-    return OtherCoefficient(real, expected)
+        return causes.NotClipped(expected)
+    return causes.OtherCoefficient(real, expected)

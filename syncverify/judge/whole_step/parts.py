@@ -134,13 +134,9 @@ def _whole(
 def rank_part(
     batch: Any, dims: Mapping[str, int], layout: Layout, coordinate: Mapping[str, int]
 ) -> Any:
-    """Return a rank's part of a batch.
+    """Return a rank's part of a batch: tensors in lists, tuples and dicts, for all ranks.
 
-    Args:
-        batch: Tensors in lists, tuples and dicts, for all ranks.
-        dims: Axes over which the batch is split, with the dimension of each.
-        layout: Sizes of the axes.
-        coordinate: The rank's place on each axis.
+    `dims` has the axes over which the batch is split, with the dimension of each.
 
     Raises:
         UsageError: A dimension cannot be divided.

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
 
-from syncverify.judge.whole_step.causes import (
-    Misplaced,
-    NotContinued,
-    NotLoaded,
-    StepMistake,
-    WrongQuantity,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import (
     ComparedValue,
@@ -102,8 +96,11 @@ class ResumedPlay:
     ) -> Iterator[ComparedValue]:
         parameter = parameter_of(name)
         held_by = {*range(len(self.ranks))}
-        if quantity in _HELD:
-            held_by = self._holding(parameter)
+        if quantity in _HELD:  # the ranks whose optimizers have it, and update it
+            held_by = {
+                r for r, each in enumerate(self.ranks) if each.is_held(parameter)
+            }
+            held_by -= left_to_others(parameter, self._values_of_ranks, 0)
         got = {
             rank: each.loaded[quantity].get(name)
             for rank, each in enumerate(self.ranks)
@@ -115,11 +112,6 @@ class ResumedPlay:
             return
         expected = pieces(name, value, got, layout=self.layout, own=self.own)
         yield ComparedValue(quantity, 0, name, got, expected)
-
-    def _holding(self, parameter: str) -> set[int]:
-        """Return the ranks whose optimizers have a parameter, and update it."""
-        holding = {rank for rank, e in enumerate(self.ranks) if e.is_held(parameter)}
-        return holding - left_to_others(parameter, self._values_of_ranks, 0)
 
     def _generators(self) -> Iterator[ComparedValue]:
         """Yield the generators, where the same ranks go on and their steps draw numbers."""
@@ -143,7 +135,9 @@ class ResumedPlay:
             if each.quantity is not Quantity.START:
                 yield each
 
-    def findings(self, values: Sequence[ComparedValue]) -> Iterator[WrongQuantity]:
+    def findings(
+        self, values: Sequence[ComparedValue]
+    ) -> Iterator[causes.WrongQuantity]:
         """Yield the mistakes: each kind of value is loaded by itself."""
         wrong = [each for each in values if each.wrong_ranks]
         loaded = [each for each in wrong if each.quantity in self.ranks[0].loaded]
@@ -152,7 +146,7 @@ class ResumedPlay:
             total = sum(each.quantity is quantity for each in values)
             for cause, listed in grouped((each, self._cause(each)) for each in same):
                 step = self.first_step
-                yield WrongQuantity(quantity, step, cause, tuple(listed), total)
+                yield causes.WrongQuantity(quantity, step, cause, tuple(listed), total)
         if wrong and not loaded:
             first = next((e for e in wrong if not self._is_elsewhere(e)), wrong[0])
             same = [
@@ -160,64 +154,45 @@ class ResumedPlay:
                 for each in values
                 if (each.step, each.quantity) == (first.step, first.quantity)
             ]
-            cause = NotContinued(is_all_compared=self._is_all_compared)
+            # An optimizer may have tensors of its own, such as a flat slice or copies.
+            steps = [step for each in self._values_of_ranks for step in each.steps]
+            is_all = not any(each.read_elsewhere or each.copied for each in steps)
+            cause = causes.NotContinued(is_all_compared=is_all)
             differences = tuple(each for each in same if each.wrong_ranks)
-            yield WrongQuantity(
+            yield causes.WrongQuantity(
                 first.quantity, first.step, cause, differences, len(same)
             )
 
     def _is_elsewhere(self, found: ComparedValue) -> bool:
         return is_read_elsewhere(found, self._values_of_ranks, self.first_step)
 
-    @property
-    def _is_all_compared(self) -> bool:
-        """Tell whether no optimizer has tensors of its own, such as a flat slice or copies."""
-        steps = (step for each in self.ranks for step in each.values.steps)
-        return not any(each.read_elsewhere or each.copied for each in steps)
+    def _cause(self, found: ComparedValue) -> causes.StepMistake:
+        """Return the mistake behind a wrong value after loading."""
+        if all(self._is_fresh(found, rank) for rank in found.wrong_ranks):
+            return causes.NotLoaded()
+        # One layout wrote the checkpoint, another one read it.
+        sizes = {size for each in (self.saved_on, self.layout) for _, size in each.axes}
+        numbers = sorted(sizes | {self.saved_on.num_ranks, self.layout.num_ranks})
+        for parts, right in _divided(found, numbers):
+            order = _order(parts, right, found.tolerance)
+            if order is not None and order != tuple(range(len(right))):
+                return causes.Misplaced(order)
+        return copy_cause(found, self.layout)
 
-    def _cause(self, found: ComparedValue) -> StepMistake:
-        fresh = {
-            rank: self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
-            for rank in found.got
-        }
-        return _loading_cause(found, fresh, self.saved_on, self.layout)
+    def _is_fresh(self, found: ComparedValue, rank: int) -> bool:
+        """Tell whether a rank has the value from before loading."""
+        before = self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
+        value = found.got[rank]
+        if value is None or before is None:
+            # The state of a new optimizer is empty, or zero.
+            return value is None or not value.any()
+        return is_close(value, before, 0.0)
 
 
 def _rest(values: RankValues, first: int) -> RankValues:
     """Return the values of the later steps."""
     start, steps = values.parameters_before(first), values.steps[first:]
     return replace(values, start=start, steps=steps, batches=values.batches[first:])
-
-
-def _loading_cause(
-    found: ComparedValue,
-    fresh: Mapping[int, torch.Tensor | None],
-    saved_on: Layout,
-    layout: Layout,
-) -> StepMistake:
-    """Return the mistake behind a wrong value after loading.
-
-    One layout wrote the checkpoint, another one read it. Fresh values are those before loading, by rank.
-    """
-    if all(_is_fresh(found, fresh, rank) for rank in found.wrong_ranks):
-        return NotLoaded()
-    sizes = {size for each in (saved_on, layout) for _, size in each.axes}
-    numbers = sorted(sizes | {saved_on.num_ranks, layout.num_ranks})
-    for parts, right in _divided(found, numbers):
-        order = _order(parts, right, found.tolerance)
-        if order is not None and order != tuple(range(len(right))):
-            return Misplaced(order)
-    return copy_cause(found, layout)
-
-
-def _is_fresh(
-    found: ComparedValue, fresh: Mapping[int, torch.Tensor | None], rank: int
-) -> bool:
-    value, before = found.got[rank], fresh.get(rank)
-    if value is None or before is None:
-        # The state of a new optimizer is empty, or zero.
-        return value is None or not value.any()
-    return is_close(value, before, 0.0)
 
 
 def _divided(

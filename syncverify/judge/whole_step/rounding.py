@@ -21,7 +21,11 @@ from typing_extensions import override
 
 from syncverify.judge.whole_step.shards import local_part
 from syncverify.judge.whole_step.values import Quantity, RankValues
-from syncverify.trace.dispatch_modes import HarnessMode, without_dispatch_modes
+from syncverify.trace.dispatch_modes import (
+    EagerMode,
+    HarnessMode,
+    without_dispatch_modes,
+)
 
 _FULL: Final = torch.finfo(torch.float64).eps
 _NO_SPACING: Final = 1e-40
@@ -117,13 +121,9 @@ def _dtypes_of_updates(ranks: Sequence[RankValues]) -> Iterator[torch.dtype]:
         for step in rank.steps:
             for quantity in _OF_UPDATES:
                 for value in step.tensors.get(quantity, {}).values():
-                    if value is not None and _rounds(value):
+                    # Rounding does not matter for counters, which have one element.
+                    if _is_real(value) and not _is_scalar(value):
                         yield value.dtype
-
-
-def _rounds(value: object) -> bool:
-    """Tell whether a value is a tensor that rounding matters for: counters have one element."""
-    return _is_real(value) and not _is_scalar(value)
 
 
 def _is_real(value: object) -> TypeGuard[torch.Tensor]:
@@ -137,19 +137,16 @@ def _is_scalar(value: torch.Tensor) -> bool:
     return value.numel() == 1 and value.is_floating_point()
 
 
-class LoweredDtypes(HarnessMode):
+class LoweredDtypes(EagerMode, HarnessMode):
     """Note the dtypes to which a rank rounds tensors of a higher dtype.
 
     A mask in float32 that a bool was made of has no rounding, and is not noted. Scalars are noted
     apart: a norm in float32 says nothing of the tensors. The host reads counters of optimizers in
     float32, and they are exact.
-
-    Args:
-        optimizers: The optimizers of the rank.
     """
 
     def __init__(self, optimizers: Iterable[Any] = ()) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch
+        super().__init__()
         self.found = set[torch.dtype]()
         # Whether an operator returned infinity or NaN in float16.
         self.has_overflowed = False
@@ -175,11 +172,6 @@ class LoweredDtypes(HarnessMode):
         )
         return frozenset(self._scalars.union(read))
 
-    @classmethod
-    @override
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch wraps every call, and nothing here is compiled
-
     @contextmanager
     def noting(self) -> Iterator[None]:
         """Note the operators of this thread within a block."""
@@ -198,7 +190,9 @@ class LoweredDtypes(HarnessMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001  # of `item()`
-            self._note_read(args[0])
+            scalar = args[0]
+            if _is_scalar(scalar) and _is_lower(scalar.dtype, torch.float64):
+                self._read.append((weakref.ref(scalar), scalar.dtype))
         elif not func.is_view:
             listed = (*written_in_place(func, args, kwargs), *tree_iter(result))
             written = [each for each in listed if _is_real(each)]
@@ -208,10 +202,6 @@ class LoweredDtypes(HarnessMode):
                 tensors = (each for each in written if not _is_scalar(each))
                 self.has_overflowed |= any(map(_overflows, tensors))
         return result
-
-    def _note_read(self, scalar: torch.Tensor) -> None:
-        if _is_scalar(scalar) and _is_lower(scalar.dtype, torch.float64):
-            self._read.append((weakref.ref(scalar), scalar.dtype))
 
     def _note(
         self, read: Sequence[torch.Tensor], written: Sequence[torch.Tensor]

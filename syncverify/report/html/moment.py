@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from syncverify.judge.ordering.unordered import places_of
+from syncverify.judge.ordering.races import places_of
 from syncverify.judge.violation import Violation
 from syncverify.report.evidence import remedy_of
 from syncverify.trace.records import CollectiveLaunch

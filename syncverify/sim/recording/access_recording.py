@@ -22,7 +22,7 @@ from syncverify.sim.device.torch_internals import (
 )
 from syncverify.sim.recording.operators import Effects, effects_of
 from syncverify.sim.turns.refusals import refuse
-from syncverify.trace.dispatch_modes import HarnessMode
+from syncverify.trace.dispatch_modes import EagerMode, HarnessMode
 
 # Plain tensors come without types, except from operators that are made of others, and
 # `Parameter.data` passes its class on, though no operator of its own comes next.
@@ -32,7 +32,7 @@ OnArguments = Callable[[Any, tuple[Any, ...]], None]
 Note = Callable[[int, Effects, tuple[Any, ...], dict[str, Any] | None, Any], None]
 
 
-class AccessRecording(HarnessMode):
+class AccessRecording(EagerMode, HarnessMode):
     """Dispatch mode that sees the operators of one thread while it is on.
 
     An operator on DTensors counts as the same operator on their local parts. Recording its
@@ -53,17 +53,12 @@ class AccessRecording(HarnessMode):
         on_arguments: OnArguments,
         num_events: Callable[[], int],
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch
+        super().__init__()
         self._note = note
         self.on_arguments = on_arguments
         self._num_events = num_events
         self._is_on = False
         self._is_silent = False
-
-    @classmethod
-    @override
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch wraps every call, and nothing here is compiled
 
     @override
     def __torch_dispatch__(

@@ -14,16 +14,12 @@ Note [Ticks]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from syncverify.trace.records import (
-    CollectiveKey,
-    CollectiveLaunch,
-    CollectiveWait,
-    TraceRecord,
-)
-from syncverify.trace.run import Traces
+from syncverify.trace.records import CollectiveKey, CollectiveLaunch, CollectiveWait
+from syncverify.trace.rounds import Meeting, walk_together
+from syncverify.trace.run import Trace, Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,60 +38,45 @@ class Ticks:
 
 def ticks_of(traces: Traces) -> Ticks:
     """Give each record of all ranks its tick; ranks without a trace take no part."""
-    walk = _TickWalk(traces)
-    while any(map(walk.advances, range(len(traces)))) or walk.gives_up():
-        pass
-    ends = {key: end for key, end in walk.ends.items() if not walk.absent[key]}
-    return Ticks(walk.ticks, ends)
+    playing = {rank for rank, trace in enumerate(traces) if trace}
+    members = {
+        record.key: len(playing & {*record.ranks})
+        for trace in traces
+        for record in trace
+        if isinstance(record, CollectiveLaunch)
+    }
+    meetings = {key: _TickMeeting(number, number) for key, number in members.items()}
+    ticks: list[list[int]] = [[] for _ in traces]
+    walk_together(
+        _placed(trace, own, meetings) for trace, own in zip(traces, ticks, strict=True)
+    )
+    ends = {key: each.end for key, each in meetings.items() if not each.num_missing}
+    return Ticks(ticks, ends)
 
 
-class _TickWalk:
-    """A walk through all traces, in which ranks wait for each other's collectives."""
+@dataclass(slots=True, eq=False)
+class _TickMeeting(Meeting):
+    """A collective, and its end."""
 
-    def __init__(self, traces: Traces) -> None:
-        self._traces = traces
-        playing = {rank for rank, trace in enumerate(traces) if trace}
-        # Ranks with a trace that have yet to launch each collective.
-        self.absent = {
-            record.key: playing & {*record.ranks}
-            for trace in traces
-            for record in trace
-            if isinstance(record, CollectiveLaunch)
-        }
-        self.ticks: list[list[int]] = [[] for _ in traces]
-        self.ends: dict[CollectiveKey, int] = {}
-        self._given_up: set[CollectiveKey] = set()
+    num_missing: int = 0  # ranks with a trace that have yet to launch it
+    end: int = 0  # tick
 
-    def advances(self, rank: int) -> bool:
-        """Advance a rank as far as it goes; tell whether it could go on."""
-        trace, own = self._traces[rank], self.ticks[rank]
-        before = len(own)
-        while len(own) < len(trace) and not self._waits(trace[len(own)]):
-            self._place(rank, trace[len(own)])
-        return len(own) > before
+    def launch(self, tick: int) -> None:
+        """Launch it on one more rank."""
+        self.num_missing -= 1
+        self.num_absent -= 1
+        self.end = max(self.end, tick + 1)
 
-    def gives_up(self) -> bool:
-        """Let the first rank that stands go on; tell whether one stood."""
-        for trace, own in zip(self._traces, self.ticks, strict=True):
-            if len(own) < len(trace):
-                record = trace[len(own)]
-                assert isinstance(record, CollectiveWait)
-                self._given_up.add(record.key)
-                return True
-        return False
 
-    def _waits(self, record: TraceRecord) -> bool:
-        """Tell whether a record waits for a collective that other ranks may still launch."""
-        if not isinstance(record, CollectiveWait) or record.key in self._given_up:
-            return False
-        return bool(self.absent.get(record.key))
-
-    def _place(self, rank: int, record: TraceRecord) -> None:
-        own = self.ticks[rank]
+def _placed(
+    trace: Trace, own: list[int], meetings: Mapping[CollectiveKey, _TickMeeting]
+) -> Iterator[Meeting]:
+    """Give the records of a rank their ticks; yield a collective that others may still launch."""
+    for record in trace:
         tick = own[-1] + 1 if own else 0
-        if isinstance(record, CollectiveWait):
-            tick = max(tick, self.ends.get(record.key, 0))
+        if isinstance(record, CollectiveWait) and record.key in meetings:
+            yield from meetings[record.key].awaited()
+            tick = max(tick, meetings[record.key].end)
         elif isinstance(record, CollectiveLaunch):
-            self.absent[record.key].discard(rank)
-            self.ends[record.key] = max(self.ends.get(record.key, 0), tick + 1)
+            meetings[record.key].launch(tick)
         own.append(tick)

@@ -1,12 +1,12 @@
 """The remedy names the wait that was taken away."""
 
-from collections.abc import Sequence
+import functools
 from dataclasses import replace
 
 import pytest
 
 from syncverify.judge.ordering.happens_before import Semantics
-from syncverify.judge.ordering.missing_waits import BeforeUse, Edge, WaitForWork
+from syncverify.judge.ordering.missing_waits import BeforeUse, WaitForWork, with_edge
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.ordering.remedies import disorders
 from syncverify.trace.records import CollectiveWait
@@ -147,16 +147,10 @@ def test_every_labelled_disorder_has_a_remedy_that_holds() -> None:
         assert found, case.name
         for disorder in found:
             assert disorder.remedy is not None, case.name
-            ranks = applied(disorder.remedy.edges, ranks)
+            ranks = functools.reduce(with_edge, disorder.remedy.edges, ranks)
         judged = judge_orderings(ranks, case.semantics)
         assert not judged.races, case.name
         assert not judged.early_frees, case.name
-
-
-def applied(edges: Sequence[Edge], ranks: Traces) -> Traces:
-    for edge in edges:
-        ranks = edge.applied(ranks)
-    return ranks
 
 
 def test_work_is_known_by_its_communicator_and_its_ranks() -> None:
@@ -165,5 +159,5 @@ def test_work_is_known_by_its_communicator_and_its_ranks() -> None:
     edge = WaitForWork(
         "side", "all_reduce", labelled("launch"), BeforeUse(labelled("use"), "side")
     )
-    (after,) = edge.applied([[launched, ranks[0][1]]])
+    (after,) = with_edge([[launched, ranks[0][1]]], edge)
     assert after[1] == CollectiveWait(AT, (0, 1), ord("a"), "side", "dp")

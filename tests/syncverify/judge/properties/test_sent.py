@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from syncverify.judge.properties.sent import places_of, senders, true_slots
+from syncverify.judge.properties.sent import sent_by
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -65,7 +65,7 @@ def sent(
 def test_gradients_are_recognized(
     launched: CollectiveLaunch, names: tuple[str, ...]
 ) -> None:
-    assert senders(ORACLE, 1, launched) == names
+    assert sent_by(ORACLE, 1, launched).names == names
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ def test_gradients_are_recognized(
     ],
 )
 def test_what_is_not_recognized_is_not_guessed(launched: CollectiveLaunch) -> None:
-    assert senders(ORACLE, 1, launched) is None
+    assert sent_by(ORACLE, 1, launched).names is None
 
 
 def believed(launched: CollectiveLaunch, *slots: ParameterSlot) -> list[str]:
     """Name the slots that are believed."""
-    found = true_slots(ORACLE, 1, replace(launched, slots=slots))
+    found = sent_by(ORACLE, 1, replace(launched, slots=slots)).slots
     return [slot.parameter for slot in found]
 
 
@@ -104,9 +104,9 @@ def test_a_slot_in_which_another_gradient_lies_is_none() -> None:
 
 def test_a_mean_may_be_divided_before_it_is_sent() -> None:
     mean = reference(SCENARIO, Capabilities(reduction="mean"))
-    assert senders(mean, 1, sent(OWN / 4)) == ("w",)
-    assert senders(mean, 1, sent(OWN)) == ("w",)
-    assert senders(mean, 1, sent(OWN / 2)) is None
+    assert sent_by(mean, 1, sent(OWN / 4)).names == ("w",)
+    assert sent_by(mean, 1, sent(OWN)).names == ("w",)
+    assert sent_by(mean, 1, sent(OWN / 2)).names is None
 
 
 def test_a_number_inside_of_a_longer_gradient_is_no_gradient_of_its_own() -> None:
@@ -124,6 +124,6 @@ def test_a_number_inside_of_a_longer_gradient_is_no_gradient_of_its_own() -> Non
     ]
     assert any(form in longer for form in forms), "the numbers meet by chance"
     launched = sent(longer, micro_batch=1)
-    assert senders(mean, 0, launched) == ("p10",)
-    assert places_of(mean, 0, launched) == {("p10", 0)}
-    assert senders(mean, 0, sent(forms[0], micro_batch=1)) == ("p0",)
+    assert sent_by(mean, 0, launched).names == ("p10",)
+    assert sent_by(mean, 0, launched).places == {("p10", 0)}
+    assert sent_by(mean, 0, sent(forms[0], micro_batch=1)).names == ("p0",)
