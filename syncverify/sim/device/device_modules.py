@@ -191,7 +191,7 @@ def _run_backward(
         return original(outputs, *settings, **options)
 
     def run_watched() -> Any:
-        watch = streams.engine_watch
+        watch = streams.recorder.engine_watch
         return run() if watch is None else watch.run(run, [*map(node_of, outputs)])
 
     return streams.engine.run_backward(run_watched, outputs, gradients, inputs)

@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -90,20 +90,6 @@ def _merge(passed: _Reached, other: _Reached) -> None:
         passed[stream] = max(mark, passed.get(stream, 0))
 
 
-class PassObserver(Protocol):
-    """Sees backward passes."""
-
-    def run(self, run: Callable[[], Any], roots: Sequence[Any]) -> Any:
-        """Return the result of a pass `run()` that starts from nodes."""
-
-
-class RunningCallback(Protocol):
-    """A callback of a future."""
-
-    def keep_until_waited(self, let_go: Callable[[], None]) -> None:
-        """Call a function when a stream of the program waits for this callback."""
-
-
 class RankStreams:
     """The streams of one rank.
 
@@ -119,9 +105,10 @@ class RankStreams:
         self._callback_numbers = itertools.count(1)
         self._num_marks = 0
         self._previous: list[VirtualStream] = []
-        # Callbacks of futures: those that have not run yet, and those that run, the innermost last.
+        # Callbacks of futures that have not run yet; of those that run, the innermost last, functions
+        # that let go of inputs.
         self.callbacks: list[object] = []
-        self.running_callbacks: list[RunningCallback] = []
+        self._kept_inputs: list[list[Callable[[], None]]] = []
         self.reducers = ReducerWaits()
         # Collectives without a wait so far. NCCL keeps their tensors alive until a wait, and so
         # does this list.
@@ -133,7 +120,6 @@ class RankStreams:
         self.backends = SeenBackends()
         # Answers a host that polls the device; without it the answer is always "done".
         self.scheduler: TurnTaking | None = None
-        self.engine_watch: PassObserver | None = None
         self._reached = ReachedMarks()
         self._clock_lines = set[Origin]()
 
@@ -200,13 +186,21 @@ class RankStreams:
         name = f"callback {next(self._callback_numbers)}"
         return VirtualStream(self, self.internal(name))
 
-    def let_go_of_inputs(self, let_go: Callable[[], None]) -> None:
-        """Let go of the inputs of a collective that the current stream is ordered after.
+    @contextmanager
+    def keeping_inputs(self) -> Iterator[list[Callable[[], None]]]:
+        """Keep the inputs of collectives that a callback orders its stream after, for a block.
 
-        In a callback, only the stream of the callback is ordered: see `RunningCallback`.
+        NCCL keeps them until the host knows that the collective is complete. Here they are kept
+        until a stream of the program waits for the callback.
         """
-        if self.running_callbacks:
-            self.running_callbacks[-1].keep_until_waited(let_go)
+        self._kept_inputs.append([])
+        yield self._kept_inputs[-1]
+        self._kept_inputs.pop()
+
+    def let_go_of_inputs(self, let_go: Callable[[], None]) -> None:
+        """Let go of the inputs of a collective that the current stream is ordered after."""
+        if self._kept_inputs:  # only the stream of a callback is ordered
+            self._kept_inputs[-1].append(let_go)
         else:
             let_go()
 

@@ -94,9 +94,9 @@ class RankRecorder(Recorder):
         # Source of operators without a line of the subject.
         self._outside = NoLine.AUTOGRAD
         self._runs_on_host = False
-        self._engine_watch: EngineWatch | None = None
+        self.engine_watch: EngineWatch | None = None
         if watches_engine:
-            self._engine_watch = self.streams.engine_watch = EngineWatch(
+            self.engine_watch = EngineWatch(
                 place=self._note_place,
                 moment=lambda: self.moment,
                 stream=self.current_stream,
@@ -142,9 +142,9 @@ class RankRecorder(Recorder):
         self.watch(dict)
         raw, self._raw = self._raw, []
         self.trace[:] = self._finished(raw)
-        if self._engine_watch is not None:
-            self.engine[:] = self._engine_watch.passes()
-            self.streams.engine_watch = None
+        if self.engine_watch is not None:
+            self.engine[:] = self.engine_watch.passes()
+            self.engine_watch = None
 
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
         """Return the trace of all events."""
