@@ -67,23 +67,8 @@ class SharedStore(SimulatedStore):
         self._note = note
 
     @override
-    def set(self, key: str, value: str | bytes) -> None:
-        super().set(key, value)
-        self._note(StoreSet(key, self._values[key]))
-
-    @override
-    def add(self, key: str, amount: int) -> int:
-        total = super().add(key, amount)
-        self._note(StoreSet(key, self._values[key]))
-        return total
-
-    @override
-    def delete_key(self, key: str) -> bool:
-        was_set = super().delete_key(key)
-        self._note(StoreSet(key, None))
-        return was_set
-
-    deleteKey = delete_key  # noqa: N815  # what torch's `PrefixStore` calls
+    def _changed(self, key: str) -> None:
+        self._note(StoreSet(key, self._values.get(key)))
 
     def take(self, update: StoreSet) -> None:
         """Make a change that another rank has made."""

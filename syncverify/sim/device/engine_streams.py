@@ -65,13 +65,13 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.sim.device.engine_run import EngineQueues, EngineRun
+from syncverify.sim.device.engine_run import EngineRun
 from syncverify.sim.device.torch_internals import (
     next_sequence_number,
     running_node,
     sequence_number_of,
 )
-from syncverify.sim.device.virtual_streams import VirtualStream
+from syncverify.sim.device.virtual_streams import StreamQueues, VirtualStream
 
 # Keys in the `metadata` of a node, a dictionary that lives as long as the node.
 _TAG = "syncverify stream"
@@ -91,7 +91,7 @@ class _Frame:
 class EngineStreams:
     """The current stream of a rank, inside and outside of backward passes."""
 
-    def __init__(self, streams: EngineQueues) -> None:
+    def __init__(self, streams: StreamQueues) -> None:
         self._streams = streams
         self._default = streams.default
         self._frames = [_Frame(self._default)]

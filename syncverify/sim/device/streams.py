@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from typing_extensions import override
 
 from syncverify.sim.device.engine_streams import EngineStreams
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import SeenBackends
 from syncverify.sim.device.reducers import ReducerWaits
 from syncverify.sim.device.seen_device import SeenDevice
-from syncverify.sim.device.virtual_streams import VirtualStream, own_stream
+from syncverify.sim.device.virtual_streams import (
+    StreamQueues,
+    VirtualStream,
+    own_stream,
+)
 from syncverify.sim.turns.refusals import is_own_thread, refuse_thread
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.records import (
-    DEFAULT_STREAM,
     ClockCompared,
     GroupMade,
     HostWait,
@@ -90,21 +94,18 @@ def _merge(passed: _Reached, other: _Reached) -> None:
         passed[stream] = max(mark, passed.get(stream, 0))
 
 
-class RankStreams:
+class RankStreams(StreamQueues):
     """The streams of one rank.
 
     `recorder` records its streams, marks, waits and memory: a `RankRecorder`.
     """
 
     def __init__(self, recorder: Any) -> None:
+        super().__init__()
         self.recorder = recorder
-        self.default = VirtualStream(self, DEFAULT_STREAM)  # current at first
         self.engine = EngineStreams(self)
-        self._numbers = {self.default.name: 0}
-        self._stream_numbers = itertools.count(1)
         self._callback_numbers = itertools.count(1)
-        self._num_marks = 0
-        self._previous: list[VirtualStream] = []
+        self._entered: list[VirtualStream] = []
         # Callbacks of futures that have not run yet; of those that run, the innermost last, functions
         # that let go of inputs.
         self.callbacks: list[object] = []
@@ -162,16 +163,9 @@ class RankStreams:
         """Tell whether the default stream is the only one."""
         return len(self._numbers) == 1
 
-    def number_of(self, stream: VirtualStream) -> int:
-        """Return the position of a stream in order of creation."""
-        return self._numbers[stream.name]
-
+    @override
     def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
-        """Make a stream."""
-        device = self.default.device if device is None else device
-        name = f"stream {next(self._stream_numbers)}"
-        stream = VirtualStream(self, name, device, priority)
-        self._numbers[stream.name] = len(self._numbers)
+        stream = super().create(device, priority)
         recorder, source = self.recorder, calling_line()
         recorder.trace.append(StreamCreated(recorder.moment, stream.name, source))
         return stream
@@ -204,27 +198,30 @@ class RankStreams:
         else:
             let_go()
 
+    @override
     def current(self) -> VirtualStream:
-        """Return the stream on which the calling thread queues work."""
         return self.engine.current()
 
-    def push(self, stream: VirtualStream) -> None:
-        """Make a stream current until `pop`."""
-        _refuse_own_thread()
-        self._previous.append(self.current())
+    @override
+    def set_current(self, stream: VirtualStream) -> None:
         self.engine.set_current(stream)
 
-    def pop(self) -> None:
-        """Make the stream current that was current before the matching `push`."""
-        self.engine.set_current(self._previous.pop())
+    @override
+    def push(self, stream: VirtualStream) -> None:
+        _refuse_own_thread()
+        super().push(stream)
+
+    @override
+    def _previous(self) -> list[VirtualStream]:
+        return self._entered  # of all threads that act for the rank
 
     def record_stream(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a tensor's memory until a stream is done: `Tensor.record_stream`."""
         if not is_ignored("record_stream"):
             self.recorder.record_stream(tensor, own_stream(stream).name)
 
+    @override
     def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
-        """Defer the reuse of a gradient's memory until the stream of its consumer is done."""
         self.recorder.record_consumer(tensor, stream.name)
 
     def note_clock(self) -> None:
@@ -244,8 +241,8 @@ class RankStreams:
             GroupMade(recorder.moment, stream, tuple(ranks), source, callers)
         )
 
+    @override
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
-        """Put a mark after the work that a stream holds now, and return its number."""
         _refuse_own_thread()
         self._num_marks += 1
         recorder, source = self.recorder, origin or ordering_line()
@@ -255,10 +252,10 @@ class RankStreams:
         self._reached.mark(stream.name, self._num_marks)
         return self._num_marks
 
+    @override
     def wait(
         self, stream: VirtualStream, mark: int, origin: Origin | None = None
     ) -> None:
-        """Let a stream wait for a mark; `origin` is None for a call of the subject."""
         _refuse_own_thread()
         if origin is None and is_ignored("stream_wait"):
             return
@@ -266,11 +263,9 @@ class RankStreams:
         recorder.trace.append(StreamWait(recorder.moment, stream.name, mark, source))
         self._reached.wait(stream.name, mark)
 
+    @override
     def wait_on_host(self, mark: int, *, is_asked_for: bool = False) -> None:
-        """Let the host wait for a mark, by a call of the subject or to read a value.
-
-        A thread that waits orders what it reads then, and its rank once that waits for it.
-        """
+        # A thread that waits orders what it reads then, and its rank once that waits for it.
         if is_asked_for and is_ignored("host_wait"):
             return
         wait = functools.partial(
@@ -293,17 +288,16 @@ class RankStreams:
         if self.scheduler is not None:
             self.scheduler.require_values()
 
+    @override
     def synchronize(self) -> None:
-        """Let the host wait for the work on all streams, collectives included.
-
-        The results of collectives are in memory afterwards.
-        """
+        # The results of collectives are in memory afterwards.
         for work in tuple(self.in_flight):
             work.wait()
         for name in self._numbers:
             mark = self.mark(VirtualStream(self, name))
             self.wait_on_host(mark, is_asked_for=True)
 
+    @override
     def is_done(self, mark: int) -> bool:
         """Return whether the device has reached a mark, as far as the host can see.
 
@@ -319,6 +313,7 @@ class RankStreams:
             self.wait_on_host(mark, is_asked_for=True)
         return shows
 
+    @override
     def is_idle(self, stream: VirtualStream) -> bool:
         """Tell whether a stream is done, by the rules of `is_done`."""
         is_done = self._reached.host_has_reached_end(stream.name)

@@ -84,10 +84,7 @@ class RankRecorder(Recorder):
         self._on_host: set[int] = set()
         self._pinned: set[int] = set()
         self.host_reader = HostReader(
-            self.storages,
-            self._on_host.__contains__,
-            self._note_host_read,
-            self._note_blocking_copy,
+            self.storages, self._on_host, self._note_region, self._note_blocking_copy
         )
         self._thread_readers: list[ThreadReader] = []
         self._unwritten = UnwrittenMemory()
@@ -250,6 +247,15 @@ class RankRecorder(Recorder):
         line: RawFrames | NoLine,
     ) -> None:
         reads = [self._touch(tensor, stream) for tensor in tensors]
+        self._note_reads(operator, stream, reads, line)
+
+    def _note_reads(
+        self,
+        operator: str,
+        stream: str,
+        reads: list[RawRegion],
+        line: RawFrames | NoLine,
+    ) -> None:
         position, moment = len(self.trace), self.moment
         self._raw.append(RawAccess(position, moment, stream, operator, reads, [], line))
 
@@ -264,32 +270,27 @@ class RankRecorder(Recorder):
         reader.keep(wait)
         return True
 
-    def _note_host_read(
-        self, function: str, region: RawRegion, line: RawFrames | NoLine
-    ) -> None:
-        self._note_region(function, HOST, region, line)
-
     def _note_blocking_copy(
         self, function: str, region: RawRegion, line: RawFrames | NoLine
     ) -> None:
         """Note a copy of memory of the device to the host, for which the host waits."""
         current = self.streams.current()
-        self._note_region(function, current.name, region, line)
+        self._note_region(function, region, line, current.name)
         self.streams.wait_on_host(self.streams.mark(current))
 
     def _note_region(
-        self, function: str, stream: str, region: RawRegion, line: RawFrames | NoLine
+        self,
+        function: str,
+        region: RawRegion,
+        line: RawFrames | NoLine,
+        stream: str = HOST,
     ) -> None:
         region.storage.touch(stream)
-        position, moment = len(self.trace), self.moment
-        self._raw.append(
-            RawAccess(position, moment, stream, function, [region], [], line)
-        )
+        self._note_reads(function, stream, [region], line)
 
     def reader_of_thread(self) -> ThreadReader:
         """Return what notes the reads of a thread that the rank starts now."""
-        is_on_host = self._on_host.__contains__
-        reader = ThreadReader(self.storages, is_on_host, self._note_host_read)
+        reader = ThreadReader(self.storages, self._on_host, self._note_region)
         self._thread_readers.append(reader)
         return reader
 
@@ -388,11 +389,9 @@ class RankRecorder(Recorder):
     def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool = False) -> None:
         """Note that the memory of a tensor is the host's; see Note [Memory of the host]."""
         storage = self._storage_of(tensor)
-        storage.is_on_device = False
-        self._on_host.add(storage.number)
+        self._lay_on_host(storage)
         if is_pinned:
             self._pinned.add(storage.number)
-        self.streams.internal(HOST)
 
     def keep_together(
         self, target: torch.UntypedStorage, source: torch.UntypedStorage
@@ -401,9 +400,12 @@ class RankRecorder(Recorder):
         known = self.storages.known(source)
         is_on_host = known is not None and known.number in self._on_host
         if is_on_host and self.storages.known(target) is None:
-            added = self.storages.add(target, HOST)
-            added.is_on_device = False
-            self._on_host.add(added.number)
+            self._lay_on_host(self.storages.add(target, HOST))
+
+    def _lay_on_host(self, storage: Storage) -> None:
+        storage.is_on_device = False
+        self._on_host.add(storage.number)
+        self.streams.internal(HOST)
 
     def place_on_device(self, tensor: torch.Tensor) -> None:
         """Note that the memory of a tensor is the device's, whatever its dtype."""
