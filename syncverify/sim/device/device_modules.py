@@ -44,7 +44,7 @@ from syncverify.sim.device.device_functions import (
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
 from syncverify.sim.device.host_reads import host_reads
-from syncverify.sim.device.nccl_names import known_libraries
+from syncverify.sim.device.nccl_names import known_libraries, libraries_in
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
 from syncverify.sim.device.seen_names import (
     ANSWERED,
@@ -61,7 +61,7 @@ from syncverify.sim.device.torch_internals import (
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.per_rank.parts import own_value, set_own_value
-from syncverify.sim.turns.own_errors import note_own_error
+from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
 from syncverify.sim.turns.refusals import (
     is_own_thread,
     refusal,
@@ -145,14 +145,8 @@ def by_thread(
             _refuse_own_thread()
         if streams is None or not (for_harness or streams.takes_copies):
             return original(*args, **kwargs)
-        try:
-            if for_harness:
-                return virtual(streams, *args, **kwargs)
-            with streams.copying():
-                return virtual(streams, *args, **kwargs)
-        except BaseException as error:
-            note_own_error(error)
-            raise
+        with OWN_ERRORS_NOTED, nullcontext() if for_harness else streams.copying():
+            return virtual(streams, *args, **kwargs)
 
     return called
 
@@ -241,8 +235,7 @@ def _new_group(
     group by the number of the rank's call.
     """
     asked = backend
-    libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
-    if libraries <= known_libraries():
+    if known_libraries().issuperset(libraries_in(str(backend).lower())):
         backend = backend_options = None  # those of the default group
     group = original(
         ranks,

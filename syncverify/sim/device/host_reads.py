@@ -27,9 +27,9 @@ Source:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -37,21 +37,6 @@ from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import FILE_WRITER, PRINT, local_part
 
 _THREAD = threading.local()
-
-
-class HostReads(Protocol):
-    """Notes the reads of the host, of a rank or of one of its threads."""
-
-    def read_bytes(
-        self, storage: torch.UntypedStorage, function: str, *, of_device: bool
-    ) -> None:
-        """Note that a function reads all bytes of a storage."""
-
-    def read(self, tensors: Iterable[torch.Tensor], function: str) -> None:
-        """Note that a function reads memory of the host among tensors."""
-
-    def lend(self, tensor: torch.Tensor, view: object, function: str) -> None:
-        """Note that a view shares the bytes of a tensor, until the view goes away."""
 
 
 def host_reads() -> Iterator[tuple[Any, str, Any]]:
@@ -63,8 +48,11 @@ def host_reads() -> Iterator[tuple[Any, str, Any]]:
 
 
 @contextmanager
-def reading_as(reads: HostReads | None) -> Iterator[None]:
-    """Note the reads of the calling thread, which is no rank, for the length of a block."""
+def reading_as(reads: Any) -> Iterator[None]:
+    """Note the reads of the calling thread, which is no rank, for the length of a block.
+
+    `reads` is a `HostReader`, or None.
+    """
     before, _THREAD.reads = thread_reads(), reads
     try:
         yield
@@ -72,12 +60,12 @@ def reading_as(reads: HostReads | None) -> Iterator[None]:
         _THREAD.reads = before
 
 
-def thread_reads() -> HostReads | None:
+def thread_reads() -> Any:
     """Return the notes of the calling thread, if a rank has started it."""
     return getattr(_THREAD, "reads", None)
 
 
-def _reads() -> HostReads | None:
+def _reads() -> Any:
     streams = own_streams()
     if streams is None:
         return thread_reads()

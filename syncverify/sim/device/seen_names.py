@@ -44,7 +44,7 @@ from syncverify.sim.device.torch_internals import (
 )
 from syncverify.sim.device.virtual_streams import named_device
 from syncverify.sim.process_wide.rank_variables import devices_per_machine
-from syncverify.sim.turns.own_errors import note_own_error
+from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
 from syncverify.trace.stacks import sees_device_above
 
 _CPU = torch.device("cpu")
@@ -199,11 +199,8 @@ def _answering(original: Replacement, answer: Replacement) -> Replacement:
         line = _calling_line()
         if line is None or not line.sees:
             return original(*args, **kwargs)
-        try:
+        with OWN_ERRORS_NOTED:
             return answer(original, line, *args, **kwargs)
-        except BaseException as error:
-            note_own_error(error)
-            raise
 
     return function
 
@@ -224,11 +221,8 @@ def _placing(original: Replacement, place: Replacement) -> Replacement:
             with line.seen.placing():
                 return original(*args, **kwargs)
 
-        try:
+        with OWN_ERRORS_NOTED:
             return place(placing, line, *args, **kwargs)
-        except BaseException as error:
-            note_own_error(error)
-            raise
 
     return function
 

@@ -25,6 +25,7 @@ from syncverify.errors import RunEndedError
 from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device.nccl_names import (
     Promises,
+    SeenBackends,
     is_of_nccl,
     promises_of,
     uses_nccl2,
@@ -122,9 +123,13 @@ class SimulatedCommunicator(dist.ProcessGroup):
         """Tell whether the subject sees a communicator of NCCL."""
         return is_of_nccl(self._told_backend())
 
-    def _told_backend(self) -> str:
+    @property
+    def _backends(self) -> SeenBackends:
         streams = own_streams()
-        return "gloo" if streams is None else streams.backends.of(self.group_name)
+        return SeenBackends() if streams is None else streams.backends
+
+    def _told_backend(self) -> str:
+        return self._backends.of(self.group_name)
 
     @property
     @override
@@ -317,10 +322,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
     @property
     def _library(self) -> str:
         """Name of the group's library: NCCL's, unless the program has another one."""
-        streams = own_streams()
-        return (
-            "nccl" if streams is None else streams.backends.library_of(self.group_name)
-        )
+        return self._backends.library_of(self.group_name)
 
     def _arrive(
         self,

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.sim.device.device_modules import installed
-from syncverify.sim.device.host_reads import HostReads, reading_as, thread_reads
+from syncverify.sim.device.host_reads import reading_as, thread_reads
 from syncverify.sim.device.streams import RankStreams, own_streams, use_streams
 from syncverify.sim.device.torch_internals import (
     NEW_GROUP,
@@ -39,8 +39,9 @@ from syncverify.sim.network.threaded_world import (
     own_world,
     use_world,
 )
+from syncverify.sim.recording.host_reader import HostReader
 from syncverify.sim.recording.operators import effects_of, tensors_at
-from syncverify.sim.turns.own_errors import note_own_error
+from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
 from syncverify.sim.turns.refusals import (
     enter_own_thread,
     is_own_thread,
@@ -183,17 +184,20 @@ def _submitting(original: Callable[..., Any]) -> Any:
     return submit
 
 
-def _new_reads() -> HostReads | None:
+def _new_reads() -> HostReader | None:
     """Return what notes the reads of a thread that the calling thread starts."""
     streams = own_streams()
-    return thread_reads() if streams is None else streams.recorder.reader_of_thread()
+    reads: HostReader | None = (
+        thread_reads() if streams is None else streams.recorder.reader_of_thread()
+    )
+    return reads
 
 
 def _in_world(
     world: object | None,
     run: Callable[[], None],
     started_at: Origin,
-    reads: HostReads | None,
+    reads: HostReader | None,
 ) -> Callable[[], None]:
     """Return the body of a thread that a rank starts at some line, or a thread of a rank."""
 
@@ -201,11 +205,7 @@ def _in_world(
         enter_own_thread(started_at)
         use_world(world)
         collectives = _RefusingCollectives()  # type: ignore[no-untyped-call]  # torch
-        with collectives, reading_as(reads):
-            try:
-                run()
-            except BaseException as error:
-                note_own_error(error)
-                raise
+        with collectives, reading_as(reads), OWN_ERRORS_NOTED:
+            run()
 
     return run_in_world
