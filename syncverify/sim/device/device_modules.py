@@ -46,10 +46,7 @@ from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
 from syncverify.sim.device.host_reads import host_reads
 from syncverify.sim.device.nccl_names import known_libraries, libraries_in
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
-from syncverify.sim.device.seen_names import (
-    ANSWERED,
-    seen_names,
-)
+from syncverify.sim.device.seen_names import ANSWERED, seen_names
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
@@ -158,21 +155,11 @@ def _create(
     return streams.create(device, priority)
 
 
-def _create_on_cpu(streams: RankStreams, priority: int = -1) -> VirtualStream:
-    return streams.create(None, priority)  # `torch.cpu.Stream` takes no device
-
-
 def _create_event(
     streams: RankStreams, *positional: bool, enable_timing: bool = False, **_: Any
 ) -> VirtualEvent:
     timing = positional[0] if positional else enable_timing
     return VirtualEvent(streams, enable_timing=timing)
-
-
-def _create_generic_event(
-    streams: RankStreams, device: Any = None, *, enable_timing: bool = False, **_: Any
-) -> VirtualEvent:
-    return VirtualEvent(streams, enable_timing=enable_timing)
 
 
 def _run_backward(
@@ -208,10 +195,22 @@ _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
     (torch.cuda, "device_of", None, lambda *_: nullcontext()),
     (torch.accelerator, "device_index", None, set_device_context),
     (torch, "Stream", VirtualStream, _create),
-    (torch, "Event", VirtualEvent, _create_generic_event),
+    # Its first argument is a device, not a flag.
+    (
+        torch,
+        "Event",
+        VirtualEvent,
+        lambda streams, _=None, **named: _create_event(streams, **named),
+    ),
     (torch.cuda, "Stream", VirtualStream, _create),
     (torch.cuda, "Event", VirtualEvent, _create_event),
-    (torch.cpu, "Stream", VirtualStream, _create_on_cpu),
+    # It takes no device.
+    (
+        torch.cpu,
+        "Stream",
+        VirtualStream,
+        lambda s, priority=-1: s.create(None, priority),
+    ),
     (torch.cpu, "Event", VirtualEvent, _create_event),
     (torch.cuda, "StreamContext", CurrentStream, current_stream_context),
     (torch.cpu, "StreamContext", CurrentStream, current_stream_context),

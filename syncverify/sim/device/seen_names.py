@@ -131,13 +131,10 @@ class _Attribute(property):
 
 def _answers() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "get_device", _index
-    for owner, name, answer in _by_name(_CUDA_MODULES, _CUDA | _GENERATOR):
-        yield owner, name, answer
+    yield from _by_name(_CUDA_MODULES, _CUDA | _GENERATOR)
     yield *GROUP_TENSORS, _grouped
-    for owner, name, answer in _by_name(_GROUP_MODULES, _DEVICES_OF_GROUPS):
-        yield owner, name, answer
-    for name, answer in _ACCELERATOR.items():
-        yield torch.accelerator, name, answer
+    yield from _by_name(_GROUP_MODULES, _DEVICES_OF_GROUPS)
+    yield from ((torch.accelerator, *answer) for answer in _ACCELERATOR.items())
     yield torch.cuda.nccl, "version", lambda *_: _NCCL_VERSION
     for owner in (dist, dist.distributed_c10d):
         yield owner, "is_nccl_available", lambda *_: True

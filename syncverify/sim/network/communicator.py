@@ -219,10 +219,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
         return seen is None or all(seen.of(each).type != "cpu" for each in tensors)
 
     def _issue(
-        self,
-        call: CollectiveCall,
-        peers: tuple[int, int] | None = None,
-        tag: int = 0,
+        self, call: CollectiveCall, peers: tuple[int, int] | None = None, tag: int = 0
     ) -> dist.Work:
         """Issue a collective, or a message if there are `peers`, by group rank."""
         call = self._as_taken(call)

@@ -34,11 +34,7 @@ from typing_extensions import override
 
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.torch_internals import num_results, schema_arguments
-from syncverify.sim.network.collectives import (
-    CollectiveCall,
-    Tensors,
-    reduction_of,
-)
+from syncverify.sim.network.collectives import CollectiveCall, Tensors, reduction_of
 from syncverify.sim.network.communicator import SimulatedCommunicator
 from syncverify.sim.network.work import NoWork
 from syncverify.sim.turns.refusals import refusal, refuse, refusing_rest

@@ -25,12 +25,7 @@ import torch
 
 from syncverify.sim.device.torch_internals import running_node
 from syncverify.sim.recording.raw_accesses import RawPlace
-from syncverify.trace.engine_log import (
-    EnginePass,
-    EngineStep,
-    graph_nodes,
-    reachable,
-)
+from syncverify.trace.engine_log import EnginePass, EngineStep, graph_nodes, reachable
 from syncverify.trace.engine_log import HookKind as Kind
 from syncverify.trace.records import Moment
 from syncverify.trace.source_files import is_engine, may_hold_hooks

@@ -37,12 +37,7 @@ from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.threads import thread_identity
 from syncverify.sim.recording.unwritten_memory import UnwrittenMemory
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import (
-    HOST,
-    CollectiveLaunch,
-    TraceRecord,
-    UnwrittenRead,
-)
+from syncverify.trace.records import HOST, CollectiveLaunch, TraceRecord, UnwrittenRead
 from syncverify.trace.regions import MemoryRegion, has_memory, strided_region
 from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import NoLine, Origin

@@ -241,11 +241,7 @@ class StorageTable(StorageNumbers):
         self._living.clear()
 
     def add(
-        self,
-        storage: torch.UntypedStorage,
-        stream: str,
-        *,
-        is_on_device: bool = True,
+        self, storage: torch.UntypedStorage, stream: str, *, is_on_device: bool = True
     ) -> Storage:
         """Number a storage that is new, or whose memory is."""
         added = Storage(storage, self._forget)

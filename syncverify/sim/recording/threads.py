@@ -42,11 +42,7 @@ from syncverify.sim.network.threaded_world import (
 from syncverify.sim.recording.host_reader import HostReader
 from syncverify.sim.recording.operators import effects_of, tensors_at
 from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
-from syncverify.sim.turns.refusals import (
-    enter_own_thread,
-    is_own_thread,
-    refuse_thread,
-)
+from syncverify.sim.turns.refusals import enter_own_thread, is_own_thread, refuse_thread
 from syncverify.sim.turns.scheduler import enter_rank, own_rank
 from syncverify.trace.dispatch_modes import HarnessMode, carry_dispatch_modes
 from syncverify.trace.source_lines import Origin
