@@ -298,9 +298,8 @@ def _make(
         return make()
     if options.get("pin_memory"):
         return make()  # places itself on the host
-    with (
-        line.seen.memory.not_recording_accesses()
-    ):  # the host fills it, before anybody else can
+    # The host fills it, before anybody else can.
+    with line.seen.memory.not_recording_accesses():
         made = make()
     line.seen.keep_on_host(made)
     return made

@@ -36,7 +36,7 @@ from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.torch_internals import num_results, schema_arguments
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, reduction_of
 from syncverify.sim.network.communicator import SimulatedCommunicator
-from syncverify.sim.network.work import NoWork
+from syncverify.sim.network.work import CoalescedWork
 from syncverify.sim.turns.refusals import refusal, refuse, refusing_rest
 from syncverify.trace.dispatch_modes import (
     HarnessMode,
@@ -208,7 +208,7 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     @_noting_async
     def barrier(self, opts: Any = None) -> dist.Work:
         if is_ignored("barrier"):
-            return NoWork()
+            return CoalescedWork(())
         return self._issue(CollectiveCall("barrier", "", [], []))
 
     @override

@@ -187,6 +187,8 @@ class SimulatedWork(dist.Work):
         """Order the current stream after the collective; the host waits for nothing."""
         self._is_awaited()
 
+    synchronize = block_current_stream
+
     @override
     def is_completed(self) -> bool:
         """Let other ranks run, then tell whether the work is done, as far as the host sees."""
@@ -220,12 +222,7 @@ class SimulatedWork(dist.Work):
     @override
     def exception(self) -> Exception | None:
         """Return the reason that the collective failed, as far as the host sees; else None."""
-        failed = self._delivered and self._rendezvous.fails
-        return dist.DistBackendError(self._failure()) if failed else None
-
-    @override
-    def synchronize(self) -> None:
-        self.block_current_stream()
+        return self._failure() if self._delivered and self._rendezvous.fails else None
 
     @override
     def result(self) -> list[torch.Tensor]:
@@ -366,11 +363,11 @@ class SimulatedWork(dist.Work):
 
     def _check(self) -> None:
         if self._rendezvous.fails:
-            raise dist.DistBackendError(self._failure())
+            raise self._failure()
 
-    def _failure(self) -> str:
+    def _failure(self) -> Exception:
         launched = self._launched
-        return (
+        return dist.DistBackendError(
             f"{launched.operation} #{launched.sequence} over ranks {list(launched.ranks)} "
             "failed: the connection to a peer was lost"
         )
@@ -390,24 +387,9 @@ def _bytes_of(tensor: torch.Tensor) -> MemoryRegion:
     return tensor_region(tensor, 0, tensor.untyped_storage().data_ptr())
 
 
-def _done(*_: object, **__: object) -> bool:
-    return True
-
-
-@refusing_rest_of_work
-class NoWork(dist.Work):
-    """Handle of a collective that was not issued; see `ignored_calls`."""
-
-    wait: Any = _done
-    is_completed: Any = _done
-    is_success: Any = _done
-    synchronize: Any = _done
-    block_current_stream: Any = _done
-
-
 @refusing_rest_of_work
 class CoalescedWork(dist.Work):
-    """Handle of several collectives that were issued as one."""
+    """Handle of several collectives that were issued as one; without any, it is done at once."""
 
     def __init__(self, works: Sequence[SimulatedWork]) -> None:
         super().__init__()

@@ -138,9 +138,8 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     # operator reads device memory to fill them (example: mesh ranks).
     is_on_device: bool
     is_shared: bool  # more than one stream has used the storage
-    recorded_streams: tuple[
-        str, ...
-    ]  # of the subject's calls of `Tensor.record_stream`
+    # Of the subject's calls of `Tensor.record_stream`.
+    recorded_streams: tuple[str, ...]
     recorded_at: tuple[Origin, ...]  # line of the first call for each of them
     engine_streams: tuple[str, ...]  # of autograd's calls of the same function
     num_bytes: int  # kept because a freed storage has none
@@ -245,11 +244,8 @@ class StorageTable(StorageNumbers):
     ) -> Storage:
         """Number a storage that is new, or whose memory is."""
         added = Storage(storage, self._forget)
-        added.number, added.first_byte = self._count, 0
-        added.key = id(storage)
-        added.stream = stream
-        added.is_on_device = is_on_device
-        added.is_shared = False
+        added.number, added.first_byte, added.key = self._count, 0, id(storage)
+        added.stream, added.is_on_device, added.is_shared = stream, is_on_device, False
         added.recorded_streams = added.engine_streams = ()
         added.recorded_at = ()
         added.num_bytes = storage.nbytes()
