@@ -65,6 +65,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.holding import holding
 from syncverify.sim.device.engine_run import EngineRun
 from syncverify.sim.device.torch_internals import (
     next_sequence_number,
@@ -204,14 +205,12 @@ class EngineStreams:
 
     def _tag_used_leaves(self) -> None:
         used, self._used_leaves = self._used_leaves, {}
-        self._is_tagging = True  # a look at a node is an operator on the leaf
-        try:
+        # A look at a node is an operator on the leaf.
+        with holding(self, "_is_tagging", True):
             for reference, stream in used.values():
                 leaf = reference()
                 if leaf is not None and leaf.requires_grad and leaf.is_leaf:
                     self._tag(leaf, stream)
-        finally:
-            self._is_tagging = False
 
     def _tag(self, leaf: torch.Tensor, stream: VirtualStream) -> None:
         tag = node_of(leaf).metadata.setdefault(_TAG, stream)

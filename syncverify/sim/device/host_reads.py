@@ -28,11 +28,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
+from syncverify.holding import holding
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import FILE_WRITER, PRINT, local_part
 
@@ -47,17 +48,12 @@ def host_reads() -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, _lending(getattr(owner, name), function)
 
 
-@contextmanager
-def reading_as(reads: Any) -> Iterator[None]:
+def reading_as(reads: Any) -> AbstractContextManager[Any]:
     """Note the reads of the calling thread, which is no rank, for the length of a block.
 
     `reads` is a `HostReader`, or None.
     """
-    before, _THREAD.reads = thread_reads(), reads
-    try:
-        yield
-    finally:
-        _THREAD.reads = before
+    return holding(_THREAD, "reads", reads)
 
 
 def thread_reads() -> Any:

@@ -7,13 +7,14 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.holding import holding
 from syncverify.sim.device.engine_streams import EngineStreams
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import SeenBackends
@@ -132,31 +133,21 @@ class RankStreams(StreamQueues):
         self.seen = SeenDevice(device, self.recorder, num_devices)
         self.default.device = device
 
-    @contextmanager
-    def at(self, moment: Moment) -> Iterator[None]:
+    def at(self, moment: Moment) -> AbstractContextManager[Any]:
         """Stamp the records of a block with a moment."""
-        before, self.recorder.moment = self.recorder.moment, moment
-        try:
-            yield
-        finally:
-            self.recorder.moment = before
+        return holding(self.recorder, "moment", moment)
 
     @property
     def takes_copies(self) -> bool:
         """Tell whether a function that copies is the subject's call, and not a part of one."""
         return self.serves_subject and not self._is_copying
 
-    @contextmanager
-    def copying(self) -> Iterator[None]:
+    def copying(self) -> AbstractContextManager[Any]:
         """Take all functions that copy for parts of one call, for the length of a block.
 
         A function mode gets such a function by its name, and calls it again.
         """
-        before, self._is_copying = self._is_copying, True
-        try:
-            yield
-        finally:
-            self._is_copying = before
+        return holding(self, "_is_copying", True)
 
     @property
     def is_alone(self) -> bool:

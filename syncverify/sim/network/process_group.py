@@ -32,6 +32,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.holding import holding
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.torch_internals import num_results, schema_arguments
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, reduction_of
@@ -111,11 +112,9 @@ def _noting_async(issue: Any) -> Any:
         if named.keys() - known.keys():
             refuse(f"ProcessGroup.{issue.__name__} with {', '.join(sorted(named))}")
         opts = named.get("opts", given[-1] if given else None)
-        group._is_async = getattr(opts, "asyncOp", True)  # noqa: SLF001  # this module adds the attribute
-        try:
+        # True again afterwards, so that messages need not say so.
+        with holding(group, "_is_async", getattr(opts, "asyncOp", True)):
             work: dist.Work = issue(group, *given, **named)
-        finally:
-            group._is_async = True  # noqa: SLF001  # so that messages need not say so
         return work
 
     return noting

@@ -11,6 +11,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.holding import holding
 from syncverify.sim.device.host_reads import thread_reads
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.torch_internals import local_part
@@ -163,12 +164,8 @@ class RankRecorder(Recorder):
     @override
     @contextmanager
     def optimizing(self) -> Iterator[None]:
-        self._outside = NoLine.OPTIMIZER
-        try:
-            with self.recording_accesses():
-                yield
-        finally:
-            self._outside = NoLine.AUTOGRAD
+        with holding(self, "_outside", NoLine.OPTIMIZER), self.recording_accesses():
+            yield
 
     @contextmanager
     def _switched(self, *, serves_subject: bool) -> Iterator[None]:
@@ -364,14 +361,9 @@ class RankRecorder(Recorder):
         with self._on_the_host(is_on=True):
             super().wait(launched)
 
-    @contextmanager
-    def _on_the_host(self, *, is_on: bool) -> Iterator[None]:
+    def _on_the_host(self, *, is_on: bool) -> AbstractContextManager[Any]:
         """Record a collective as work of the host, if it uses no device."""
-        self._runs_on_host = is_on
-        try:
-            yield
-        finally:
-            self._runs_on_host = False
+        return holding(self, "_runs_on_host", is_on)
 
     def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
         """Let the host wait for the current stream, if the tensor is on the device."""
