@@ -209,11 +209,11 @@ class RankStreams(StreamQueues):
     def record_stream(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a tensor's memory until a stream is done: `Tensor.record_stream`."""
         if not is_ignored("record_stream"):
-            self.recorder.record_stream(tensor, own_stream(stream).name)
+            self.recorder.storage_of(tensor).record_stream(own_stream(stream).name)
 
     @override
     def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
-        self.recorder.record_consumer(tensor, stream.name)
+        self.recorder.storage_of(tensor).record_consumer(stream.name)
 
     def note_clock(self) -> None:
         """Note that the calling line compares a time of a clock; each line once."""

@@ -375,7 +375,7 @@ class RankRecorder(Recorder):
 
     def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool = False) -> None:
         """Note that the memory of a tensor is the host's; see Note [Memory of the host]."""
-        storage = self._storage_of(tensor)
+        storage = self.storage_of(tensor)
         self._lay_on_host(storage)
         if is_pinned:
             self._pinned.add(storage.number)
@@ -396,25 +396,18 @@ class RankRecorder(Recorder):
 
     def place_on_device(self, tensor: torch.Tensor) -> None:
         """Note that the memory of a tensor is the device's, whatever its dtype."""
-        self._storage_of(tensor).is_on_device = True
+        self.storage_of(tensor).is_on_device = True
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether a copy of the tensor's memory may run while the host goes on."""
-        return bool(self._pinned) and self._storage_of(tensor).number in self._pinned
+        return bool(self._pinned) and self.storage_of(tensor).number in self._pinned
 
     def is_on_host(self, tensor: torch.Tensor) -> bool:
         """Tell whether the memory of a tensor is known to be the host's."""
-        return bool(self._on_host) and self._storage_of(tensor).number in self._on_host
+        return bool(self._on_host) and self.storage_of(tensor).number in self._on_host
 
-    def record_stream(self, tensor: torch.Tensor, stream: str) -> None:
-        """Note that a tensor's memory must not be reused before a stream is done with it."""
-        self._storage_of(tensor).record_stream(stream)
-
-    def record_consumer(self, tensor: torch.Tensor, stream: str) -> None:
-        """Note that autograd gives a gradient to a node on another stream."""
-        self._storage_of(tensor).record_consumer(stream)
-
-    def _storage_of(self, tensor: torch.Tensor) -> Storage:
+    def storage_of(self, tensor: torch.Tensor) -> Storage:
+        """Return the storage of a tensor, or of the local part of a DTensor."""
         if isinstance(tensor, DTensor):
             tensor = tensor._local_tensor  # noqa: SLF001  # faster than a call
         return self.storages.of(tensor, self.current_stream())
