@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -311,4 +312,7 @@ def _listed(tensors: Any) -> Tensors:
     """Return one tensor, a list of them or a list of lists as one list."""
     if isinstance(tensors, torch.Tensor):
         return [tensors]
-    return [one for each in tensors or () for one in _listed(each)]
+    lists = (
+        each if isinstance(each, (list, tuple)) else [each] for each in tensors or ()
+    )
+    return [*itertools.chain(*lists)]
