@@ -66,11 +66,8 @@ class EngineRun:
                 continue
             # The caller's stream may still compute the loss: a root on another stream waits
             # for all that the caller's stream holds now.
-            mark = (
-                self._streams.mark(self._caller, NoLine.AUTOGRAD)
-                if mark is None
-                else mark
-            )
+            if mark is None:
+                mark = self._streams.mark(self._caller, NoLine.AUTOGRAD)
             self._pending.setdefault(root, {})[_CALLER] = mark
             if gradient is not None:
                 # Memory of the caller's stream, read on another stream: it may be reused

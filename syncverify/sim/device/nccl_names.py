@@ -106,9 +106,9 @@ def promises_of(backend: str) -> Promises:
     if name != "nccl" or choice == "0":
         return _LEGACY
     # Unset, the name stands for `nccl2` in the releases that forget.
-    return (
-        newer if choice == "1" else _LEGACY._replace(keeps_results=newer.keeps_results)
-    )
+    if choice == "1":
+        return newer
+    return _LEGACY._replace(keeps_results=newer.keeps_results)
 
 
 # Each library moves memory of these devices, unless a program names one for each device.

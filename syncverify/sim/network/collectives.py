@@ -110,9 +110,8 @@ class CollectiveCall:
     @property
     def _sizes(self) -> str:
         """Numbers of elements: one, or those for each rank and from each rank."""
-        sent, received = (
-            [t.numel() for t in each] for each in (self.inputs, self.outputs)
-        )
+        sent = [each.numel() for each in self.inputs]
+        received = [each.numel() for each in self.outputs]
         if self.operation in PART_FOR_EACH_RANK:
             return f"{sent} for the ranks and {received} from them"
         return str(sum(sent or received))

@@ -230,11 +230,10 @@ class SimulatedCommunicator(dist.ProcessGroup):
         self.world.scheduler.count_step()
         ranks, (source, callers) = self.global_ranks, calling_frames()
         # torch knows no batches of this backend: it passes their messages one by one.
-        is_batched = (
-            None
-            if peers is None
-            else (self._coalesced is not None or is_called_by("batch_isend_irecv"))
-        )
+        is_batched = None
+        if peers is not None:
+            in_block = self._coalesced is not None
+            is_batched = in_block or is_called_by("batch_isend_irecv")
         stream = self._stream_of(peers if is_batched is False else None)
         self._settle_what_is_sent_on(call, stream)
         written = call.written_by(self.rank())

@@ -77,10 +77,8 @@ class Addresses:
             memory.number, memory.origin = found[0].number, found[0].origin
         for one in found:
             self._leave_out(one)
-            memory.start, memory.end = (
-                min(memory.start, one.start),
-                max(memory.end, one.end),
-            )
+            memory.start = min(memory.start, one.start)
+            memory.end = max(memory.end, one.end)
             memory.members |= one.members
         memory.members.add(key)
         self._of.update(dict.fromkeys(memory.members, memory))
