@@ -35,7 +35,8 @@ from syncverify.scenario.distribution import rank_tensor
 from syncverify.scenario.layout import ranks_along
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.sim.device.host_streams import HostStreams, host_streams
+from syncverify.sim.device.host_streams import host_streams
+from syncverify.sim.device.virtual_streams import StreamQueues
 from syncverify.sim.network.threaded_world import (
     has_groups,
     init_fake_process_group,
@@ -79,7 +80,7 @@ class FakeBackend:
         num_ranks = scenario.mesh.num_ranks
         chosen = _chosen_ranks(scenario)
         recorders = [_FakeRecorder() for _ in chosen]
-        streams_by_index = [HostStreams() for _ in chosen]
+        streams_by_index = [StreamQueues() for _ in chosen]
         played = {rank: RankRun() for rank in chosen}
 
         def program(index: int) -> None:
@@ -108,7 +109,7 @@ class FakeBackend:
         """Do nothing: no rank outlives its run."""
 
 
-def _own(streams_by_index: Sequence[HostStreams]) -> HostStreams | None:
+def _own(streams_by_index: Sequence[StreamQueues]) -> StreamQueues | None:
     """Return the streams of the calling thread's rank, or None outside of all ranks."""
     index = own_rank()
     return None if index is None else streams_by_index[index]

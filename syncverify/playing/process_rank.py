@@ -29,7 +29,8 @@ from syncverify.playing.program.subject_error import (
 from syncverify.playing.rank_groups import KeptTransports, end_groups
 from syncverify.playing.recording import CollectiveRecording
 from syncverify.scenario.scenario import Scenario
-from syncverify.sim.device.host_streams import HostStreams, host_streams
+from syncverify.sim.device.host_streams import host_streams
+from syncverify.sim.device.virtual_streams import StreamQueues
 from syncverify.sim.process_wide.generators import unlikely_start
 from syncverify.sim.process_wide.rank_variables import missing_rank_variables
 from syncverify.sim.process_wide.settings import restored_settings
@@ -139,7 +140,7 @@ def _play(part: RankPart, result: RankRun) -> None:
     )
     settings, variables = restored_settings(), missing_rank_variables()
     # A process without a GPU has streams, on all its threads.
-    own, is_cpu = HostStreams(), part.device.type == "cpu"
+    own, is_cpu = StreamQueues(), part.device.type == "cpu"
     streams = host_streams(lambda: own) if is_cpu else nullcontext()
     collectives = CollectiveRecording(part.recorder)
     arithmetic = exact_arithmetic(part.device)

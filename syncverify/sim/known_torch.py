@@ -121,10 +121,8 @@ def _raise_of(threads: Sequence[RankThread]) -> None:
 
 
 def _collectives(rank: int) -> bool:
-    tensor, parts = (
-        torch.full((2,), rank + 1.0),
-        [torch.empty(2) for _ in range(_RANKS)],
-    )
+    tensor = torch.full((2,), rank + 1.0)
+    parts = [torch.empty(2) for _ in range(_RANKS)]
     dist.all_reduce(tensor, async_op=True).wait()
     dist.all_gather(parts, tensor)
     dist.reduce_scatter(tensor, parts)

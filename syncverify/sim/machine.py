@@ -28,16 +28,10 @@ from syncverify.sim.per_rank.state import StateOfRanks
 from syncverify.sim.process_wide.rank_variables import rank_environment
 from syncverify.sim.process_wide.settings import no_collection_of_cycles
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.sim.recording.threads import (
-    refusing_threads_that_communicate,
-)
+from syncverify.sim.recording.threads import refusing_threads_that_communicate
 from syncverify.sim.sharding_plans import obvious_plans
 from syncverify.sim.turns.decisions import Decisions
-from syncverify.sim.turns.scheduler import (
-    MAX_STEPS_PER_RANK,
-    EndedRanks,
-    Scheduler,
-)
+from syncverify.sim.turns.scheduler import MAX_STEPS_PER_RANK, EndedRanks, Scheduler
 
 
 class SimulatedMachine:

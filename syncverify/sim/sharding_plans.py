@@ -40,13 +40,7 @@ from unittest.mock import patch
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import (
-    DTensor,
-    Partial,
-    Replicate,
-    Shard,
-    _redistribute,
-)
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, _redistribute
 from torch.distributed.tensor._collective_utils import MeshTopoInfo
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema, OutputSharding
@@ -56,6 +50,7 @@ from syncverify.sim.turns.scheduler import own_rank
 _IN_PLACE = frozenset({torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default})
 _TO_COPY = torch.ops.aten._to_copy.default  # noqa: SLF001  # the name of the op
 _DETACH = torch.ops.aten.detach.default
+_SEARCH = "propagate_op_sharding_non_cached"
 _PLAN = "_gen_transform_infos"
 _PLANNER = "get_redistribute_planner"
 
@@ -66,30 +61,25 @@ def _propagator() -> Any:
 
 @contextmanager
 def obvious_plans() -> Iterator[None]:
-    """Spare DTensor the search for obvious plans for the length of a block."""
+    """Spare DTensor the search for obvious plans for the length of a block.
+
+    Each rank has its own plans of redistribution; see Note [Plans of a rank].
+    """
     propagator = _propagator()
-    work_out = propagator.propagate_op_sharding_non_cached
-    propagator.propagate_op_sharding_non_cached = knowing_obvious_plans(work_out)
+    search = knowing_obvious_plans(getattr(propagator, _SEARCH))
+    plan = _of_each_rank(_redistribute._gen_transform_infos_non_cached)  # noqa: SLF001
+    planner = _of_each_rank(_redistribute.DTensorRedistributePlanner)
     try:
-        with _plans_of_each_rank():
+        with (
+            patch.object(propagator, _SEARCH, search),
+            patch.object(_redistribute, _PLAN, plan),
+            patch.object(_redistribute, _PLANNER, planner),
+        ):
             yield
     finally:
-        propagator.propagate_op_sharding_non_cached = work_out
         # The cache has no bound, and a mesh in a key keeps the process groups and the trace of
         # its run. A mesh belongs to one run, so no other run finds it.
         MeshTopoInfo.build_from_mesh.cache_clear()
-
-
-@contextmanager
-def _plans_of_each_rank() -> Iterator[None]:
-    """Give each rank its own plans of redistribution; see Note [Plans of a rank]."""
-    plan = _of_each_rank(_redistribute._gen_transform_infos_non_cached)  # noqa: SLF001
-    planner = _of_each_rank(_redistribute.DTensorRedistributePlanner)
-    with (
-        patch.object(_redistribute, _PLAN, plan),
-        patch.object(_redistribute, _PLANNER, planner),
-    ):
-        yield
 
 
 def _of_each_rank(make: Callable[..., Any]) -> Callable[..., Any]:

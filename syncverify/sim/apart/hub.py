@@ -183,11 +183,9 @@ class Hub:
 
     def _count_idle(self, own: HeardRank) -> None:
         num_records = sum(own.num_records for own in self.ranks)
-        moved, self._num_records_before = (
-            num_records != self._num_records_before,
-            num_records,
-        )
-        self._num_idle_turns = 0 if moved else self._num_idle_turns + 1
+        before, self._num_records_before = self._num_records_before, num_records
+        is_idle = num_records == before
+        self._num_idle_turns = self._num_idle_turns + 1 if is_idle else 0
         paused = own.stands.paused_seconds if own.stands else 0.0
         is_over = paused > 0 and self._pauses.are_over(paused, num_records)
         if is_over or self._num_idle_turns > self._max_idle_turns:

@@ -1,25 +1,93 @@
-"""The simulated machine in the process of one rank: its streams, groups, store and trace."""
+"""The simulated machine in the process of one rank: its streams, groups, store and trace.
+
+Each process has a copy of the state that ranks share, collectives and store. A rank that changes
+it notes an update, and other ranks make the same change before their next turn. One rank runs at
+a time, so that all copies pass through the same states.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
+from typing_extensions import override
 
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import RankEnded, SharedChange, StoreSet
+from syncverify.sim.apart.messages import Arrived, RankEnded, SharedChange, StoreSet
 from syncverify.sim.apart.remote_turns import RemoteTurns, TraceReporter
-from syncverify.sim.apart.shared_state import SharedStore, SharedWorld
 from syncverify.sim.device.streams import own_streams, use_streams
 from syncverify.sim.machine import simulated_torch
+from syncverify.sim.network.collectives import CollectiveCall
 from syncverify.sim.network.communicator import leave_groups
+from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
+from syncverify.sim.network.store import SimulatedStore
+from syncverify.sim.network.work import without_memory
 from syncverify.sim.recording.data_names import NamingRecorder
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.scheduler import enter_rank
+from syncverify.sim.turns.stalls import TurnTaking
+from syncverify.trace.records import CollectiveKey
+
+TellChange = Callable[[SharedChange], object]
+
+
+@dataclass(slots=True)
+class _OwnRendezvous(Rendezvous):
+    """A rendezvous in one process, which drops all tensors once its rank has the results."""
+
+    @override
+    def forget(self, seat: int) -> None:
+        self.calls[:] = [
+            call and replace(call, inputs=[], outputs=[]) for call in self.calls
+        ]
+
+
+@dataclass(slots=True)
+class SharedWorld(SimulatedWorld):
+    """The collectives of all ranks."""
+
+    note: TellChange = field(kw_only=True)
+
+    @override
+    def rendezvous(self, key: CollectiveKey) -> Rendezvous:
+        if key not in self.collectives:
+            found = super(SharedWorld, self).rendezvous(key)
+            self.collectives[key] = _OwnRendezvous(found.ranks, found.name, found.calls)
+        return self.collectives[key]
+
+    @override
+    def arrive(self, key: CollectiveKey, seat: int, call: CollectiveCall) -> None:
+        super(SharedWorld, self).arrive(key, seat, call)
+        arrived = replace(call, outputs=without_memory(call.outputs))
+        self.note(Arrived(key, seat, arrived))
+
+    def take(self, update: Arrived) -> None:
+        """Make a change that another rank has made."""
+        # Not `arrive`: the rank that issued the call has told all others.
+        self.rendezvous(update.key).calls[update.seat] = update.call
+
+
+class SharedStore(SimulatedStore):
+    """The store of all ranks."""
+
+    def __init__(self, turns: TurnTaking, note: TellChange) -> None:
+        super().__init__(turns)
+        self._note = note
+
+    @override
+    def _changed(self, key: str) -> None:
+        self._note(StoreSet(key, self._values.get(key)))
+
+    def take(self, update: StoreSet) -> None:
+        """Make a change that another rank has made."""
+        if update.value is None:
+            self._values.pop(update.key, None)
+        else:
+            self._values[update.key] = update.value
 
 
 @dataclass(frozen=True, slots=True)

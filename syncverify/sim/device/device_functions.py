@@ -60,7 +60,7 @@ class CurrentStream(AbstractContextManager[None]):
 
 def _set_stream(streams: RankStreams, stream: VirtualStream | None) -> None:
     if stream is not None:
-        streams.engine.set_current(own_stream(stream))
+        streams.set_current(own_stream(stream))
 
 
 def set_device(streams: RankStreams, device: Any) -> None:

@@ -44,12 +44,9 @@ from syncverify.sim.device.device_functions import (
 from syncverify.sim.device.engine_streams import node_of
 from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
 from syncverify.sim.device.host_reads import host_reads
-from syncverify.sim.device.nccl_names import known_libraries
+from syncverify.sim.device.nccl_names import known_libraries, libraries_in
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
-from syncverify.sim.device.seen_names import (
-    ANSWERED,
-    seen_names,
-)
+from syncverify.sim.device.seen_names import ANSWERED, seen_names
 from syncverify.sim.device.streams import RankStreams, own_streams
 from syncverify.sim.device.torch_internals import (
     COLLECT_ALL,
@@ -61,7 +58,7 @@ from syncverify.sim.device.torch_internals import (
 )
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.per_rank.parts import own_value, set_own_value
-from syncverify.sim.turns.own_errors import note_own_error
+from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
 from syncverify.sim.turns.refusals import (
     is_own_thread,
     refusal,
@@ -145,14 +142,8 @@ def by_thread(
             _refuse_own_thread()
         if streams is None or not (for_harness or streams.takes_copies):
             return original(*args, **kwargs)
-        try:
-            if for_harness:
-                return virtual(streams, *args, **kwargs)
-            with streams.copying():
-                return virtual(streams, *args, **kwargs)
-        except BaseException as error:
-            note_own_error(error)
-            raise
+        with OWN_ERRORS_NOTED, nullcontext() if for_harness else streams.copying():
+            return virtual(streams, *args, **kwargs)
 
     return called
 
@@ -164,21 +155,11 @@ def _create(
     return streams.create(device, priority)
 
 
-def _create_on_cpu(streams: RankStreams, priority: int = -1) -> VirtualStream:
-    return streams.create(None, priority)  # `torch.cpu.Stream` takes no device
-
-
 def _create_event(
     streams: RankStreams, *positional: bool, enable_timing: bool = False, **_: Any
 ) -> VirtualEvent:
     timing = positional[0] if positional else enable_timing
     return VirtualEvent(streams, enable_timing=timing)
-
-
-def _create_generic_event(
-    streams: RankStreams, device: Any = None, *, enable_timing: bool = False, **_: Any
-) -> VirtualEvent:
-    return VirtualEvent(streams, enable_timing=enable_timing)
 
 
 def _run_backward(
@@ -191,7 +172,7 @@ def _run_backward(
         return original(outputs, *settings, **options)
 
     def run_watched() -> Any:
-        watch = streams.engine_watch
+        watch = streams.recorder.engine_watch
         return run() if watch is None else watch.run(run, [*map(node_of, outputs)])
 
     return streams.engine.run_backward(run_watched, outputs, gradients, inputs)
@@ -214,10 +195,22 @@ _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
     (torch.cuda, "device_of", None, lambda *_: nullcontext()),
     (torch.accelerator, "device_index", None, set_device_context),
     (torch, "Stream", VirtualStream, _create),
-    (torch, "Event", VirtualEvent, _create_generic_event),
+    # Its first argument is a device, not a flag.
+    (
+        torch,
+        "Event",
+        VirtualEvent,
+        lambda streams, _=None, **named: _create_event(streams, **named),
+    ),
     (torch.cuda, "Stream", VirtualStream, _create),
     (torch.cuda, "Event", VirtualEvent, _create_event),
-    (torch.cpu, "Stream", VirtualStream, _create_on_cpu),
+    # It takes no device.
+    (
+        torch.cpu,
+        "Stream",
+        VirtualStream,
+        lambda s, priority=-1: s.create(None, priority),
+    ),
     (torch.cpu, "Event", VirtualEvent, _create_event),
     (torch.cuda, "StreamContext", CurrentStream, current_stream_context),
     (torch.cpu, "StreamContext", CurrentStream, current_stream_context),
@@ -241,8 +234,7 @@ def _new_group(
     group by the number of the rank's call.
     """
     asked = backend
-    libraries = {part.rpartition(":")[2] for part in str(backend).lower().split(",")}
-    if libraries <= known_libraries():
+    if known_libraries().issuperset(libraries_in(str(backend).lower())):
         backend = backend_options = None  # those of the default group
     group = original(
         ranks,

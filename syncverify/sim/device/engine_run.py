@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -12,13 +12,6 @@ from syncverify.sim.device.virtual_streams import StreamQueues, VirtualStream
 from syncverify.trace.source_lines import NoLine
 
 _CALLER = -1  # in the place of an input's number: the stream of the caller
-
-
-class EngineQueues(StreamQueues, Protocol):
-    """The queues of one rank, as the autograd engine uses them."""
-
-    def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
-        """Keep a gradient's memory until the stream of the consuming node is done."""
 
 
 class EngineRun:
@@ -30,7 +23,7 @@ class EngineRun:
 
     def __init__(
         self,
-        streams: EngineQueues,
+        streams: StreamQueues,
         nodes: dict[Any, VirtualStream],
         caller: VirtualStream,
     ) -> None:
@@ -73,11 +66,8 @@ class EngineRun:
                 continue
             # The caller's stream may still compute the loss: a root on another stream waits
             # for all that the caller's stream holds now.
-            mark = (
-                self._streams.mark(self._caller, NoLine.AUTOGRAD)
-                if mark is None
-                else mark
-            )
+            if mark is None:
+                mark = self._streams.mark(self._caller, NoLine.AUTOGRAD)
             self._pending.setdefault(root, {})[_CALLER] = mark
             if gradient is not None:
                 # Memory of the caller's stream, read on another stream: it may be reused

@@ -65,13 +65,14 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.sim.device.engine_run import EngineQueues, EngineRun
+from syncverify.holding import holding
+from syncverify.sim.device.engine_run import EngineRun
 from syncverify.sim.device.torch_internals import (
     next_sequence_number,
     running_node,
     sequence_number_of,
 )
-from syncverify.sim.device.virtual_streams import VirtualStream
+from syncverify.sim.device.virtual_streams import StreamQueues, VirtualStream
 
 # Keys in the `metadata` of a node, a dictionary that lives as long as the node.
 _TAG = "syncverify stream"
@@ -91,7 +92,7 @@ class _Frame:
 class EngineStreams:
     """The current stream of a rank, inside and outside of backward passes."""
 
-    def __init__(self, streams: EngineQueues) -> None:
+    def __init__(self, streams: StreamQueues) -> None:
         self._streams = streams
         self._default = streams.default
         self._frames = [_Frame(self._default)]
@@ -204,14 +205,12 @@ class EngineStreams:
 
     def _tag_used_leaves(self) -> None:
         used, self._used_leaves = self._used_leaves, {}
-        self._is_tagging = True  # a look at a node is an operator on the leaf
-        try:
+        # A look at a node is an operator on the leaf.
+        with holding(self, "_is_tagging", True):
             for reference, stream in used.values():
                 leaf = reference()
                 if leaf is not None and leaf.requires_grad and leaf.is_leaf:
                     self._tag(leaf, stream)
-        finally:
-            self._is_tagging = False
 
     def _tag(self, leaf: torch.Tensor, stream: VirtualStream) -> None:
         tag = node_of(leaf).metadata.setdefault(_TAG, stream)

@@ -45,7 +45,46 @@ class FutureSource(Protocol):
         """Call a function when the result is in memory."""
 
 
-class OrderedSource:
+class Marked:
+    """A result that comes with that of `before`, and a mark after it once it is there."""
+
+    def __init__(self, streams: RankStreams, before: FutureSource) -> None:
+        self._streams = streams
+        self._before = before
+        self._mark: int | None = None
+        self._waiting: list[Callable[[], None]] = []
+
+    def put_mark(self) -> None:
+        """Note that the result is there, on the current stream."""
+        self._mark = self._streams.mark(self._streams.current())
+
+    def run_waiting(self) -> None:
+        """Call the functions that wait for the result."""
+        while self._waiting:
+            self._waiting.pop(0)()
+
+    def settle(self) -> None:
+        """Block this rank until the result is in memory."""
+        self.settle_in_turn()
+
+    def settle_in_turn(self) -> None:
+        """Block this rank until the result is in memory, or known to fail."""
+        self._before.settle_in_turn()
+
+    def order(self) -> None:
+        """Order the current stream after the mark."""
+        if self._mark is not None:
+            self._streams.wait(self._streams.current(), self._mark)
+
+    def when_settled(self, run: Callable[[], None]) -> None:
+        """Call a function when the result is in memory."""
+        if self._mark is None:
+            self._waiting.append(run)
+        else:
+            run()
+
+
+class OrderedSource(Marked):
     """A result after which the current stream is ordered already.
 
     Future of `nccl2`: it is completed on the current stream, which waits for the collective
@@ -53,25 +92,16 @@ class OrderedSource:
     """
 
     def __init__(self, streams: RankStreams, origin: FutureSource) -> None:
-        self._streams = streams
-        self._origin = origin
-        self._mark = streams.mark(streams.current())
+        super().__init__(streams, origin)
+        self.put_mark()
 
+    @override
     def settle(self) -> None:
-        """Block this rank until the result is in memory; raise if there is none."""
-        self._origin.settle()
+        self._before.settle()
 
-    def settle_in_turn(self) -> None:
-        """Block this rank until the result is in memory, or known to fail."""
-        self._origin.settle_in_turn()
-
-    def order(self) -> None:
-        """Order the current stream after the result, and after what came before it."""
-        self._streams.wait(self._streams.current(), self._mark)
-
+    @override
     def when_settled(self, run: Callable[[], None]) -> None:
-        """Call a function when the result is in memory."""
-        self._origin.when_settled(run)
+        self._before.when_settled(run)
 
 
 class LazyFuture(torch.futures.Future[Any]):
@@ -124,23 +154,8 @@ class LazyFuture(torch.futures.Future[Any]):
         self.then(callback)
 
 
-class _CallbackResult:
+class _CallbackResult(Marked):
     """The result of a callback, which runs after another result."""
-
-    def __init__(self, streams: RankStreams, before: FutureSource) -> None:
-        self._streams = streams
-        self._before = before
-        self._mark: int | None = None
-        self._waiting: list[Callable[[], None]] = []
-        self._kept: list[Callable[[], None]] = []
-
-    def keep_until_waited(self, let_go: Callable[[], None]) -> None:
-        """Keep the inputs of a collective that this callback orders its stream after.
-
-        NCCL keeps them until the host knows that the collective is complete. Here they are kept
-        until a stream of the program waits for the callback.
-        """
-        self._kept.append(let_go)
 
     def run(self, callback: Callable[[], None]) -> None:
         """Run the callback on a new stream, and the callbacks of its own future."""
@@ -148,33 +163,19 @@ class _CallbackResult:
         stream = self._streams.new_callback_stream()
         # No other stream orders the new one. It waits for the result, then the callback runs, and
         # a stream that waits for the mark is ordered after the callback.
-        self._streams.running_callbacks.append(self)
-        with stream:
+        with self._streams.keeping_inputs() as self._kept, stream:
             self._before.order()
             callback()
-            self._mark = self._streams.mark(stream)
-        self._streams.running_callbacks.remove(self)
-        while self._waiting:
-            self._waiting.pop(0)()
+            self.put_mark()
+        self.run_waiting()
 
-    def settle(self) -> None:
-        self.settle_in_turn()
-
-    def settle_in_turn(self) -> None:
-        self._before.settle_in_turn()
-
+    @override
     def order(self) -> None:
+        super().order()
         if self._mark is not None:
-            self._streams.wait(self._streams.current(), self._mark)
             kept, self._kept = self._kept, []
             for let_go in kept:
                 self._streams.let_go_of_inputs(let_go)
-
-    def when_settled(self, run: Callable[[], None]) -> None:
-        if self._mark is None:
-            self._waiting.append(run)
-        else:
-            run()
 
 
 def _complete(future: LazyFuture, compute: Callable[[], Any]) -> None:
@@ -190,11 +191,10 @@ class _Settled:
     def __init__(self, orders: Sequence[Callable[[], None]] = ()) -> None:
         self._orders = orders
 
-    def settle(self) -> None:
-        self.settle_in_turn()
-
     def settle_in_turn(self) -> None:
         """Do nothing: the result is in memory."""
+
+    settle = settle_in_turn
 
     def order(self) -> None:
         for order in self._orders:
@@ -257,26 +257,16 @@ def run_allreduce_hook(
     return summed
 
 
-class _ResultOfProgram:
+class _ResultOfProgram(Marked):
     """A result that the program sets, on its current stream."""
 
-    def __init__(self, streams: RankStreams) -> None:
-        self._streams = streams
-        self._mark: int | None = None
-        self._waiting: list[Callable[[], None]] = []
-
-    def set(self) -> None:
-        """Note that the result is set on the current stream, and run what waits for it."""
-        self._mark = self._streams.mark(self._streams.current())
-        while self._waiting:
-            self._waiting.pop(0)()
-
+    @override
     def settle(self) -> None:
-        """Run the callbacks of other futures until one of them sets the result."""
-        self.settle_in_turn()
+        super().settle()
         if self._mark is None:
             refuse("a wait for a future that has no result yet")
 
+    @override
     def settle_in_turn(self) -> None:
         """Run the callbacks of other futures until one of them sets the result."""
         while self._mark is None and self._streams.callbacks:
@@ -285,18 +275,6 @@ class _ResultOfProgram:
             first.settle_in_turn()
             if len(self._streams.callbacks) == before:
                 return  # it waits for this result
-
-    def order(self) -> None:
-        """Order the current stream after the one on which the result was set."""
-        if self._mark is not None:
-            self._streams.wait(self._streams.current(), self._mark)
-
-    def when_settled(self, run: Callable[[], None]) -> None:
-        """Call a function when the result is set."""
-        if self._mark is None:
-            self._waiting.append(run)
-        else:
-            run()
 
 
 class OwnFuture(LazyFuture):
@@ -316,7 +294,7 @@ class OwnFuture(LazyFuture):
         del devices
         streams = own_streams()
         assert streams is not None, "made on the thread of a rank"
-        self._result = _ResultOfProgram(streams)
+        self._result = _ResultOfProgram(streams, _Settled())
         super().__init__(streams, self._result)
 
     @override
@@ -327,12 +305,16 @@ class OwnFuture(LazyFuture):
     @override
     def set_result(self, result: Any) -> None:
         super().set_result(result)
-        self._result.set()
+        self._note_result()
 
     @override
     def set_exception(self, result: Any) -> None:
         super().set_exception(result)
-        self._result.set()
+        self._note_result()
+
+    def _note_result(self) -> None:
+        self._result.put_mark()
+        self._result.run_waiting()
 
 
 def new_future(

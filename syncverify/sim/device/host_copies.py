@@ -102,9 +102,8 @@ def _make(
 ) -> Any:
     if not pin_memory:
         return original(*args, **options)
-    with (
-        streams.recorder.not_recording_accesses()
-    ):  # the host fills it, before anybody else can
+    # The host fills it, before anybody else can.
+    with streams.recorder.not_recording_accesses():
         made = original(*args, **options)
     streams.recorder.place_on_host(made, is_pinned=True)
     return made

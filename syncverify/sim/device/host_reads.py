@@ -27,31 +27,17 @@ Source:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
+from syncverify.holding import holding
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import FILE_WRITER, PRINT, local_part
 
 _THREAD = threading.local()
-
-
-class HostReads(Protocol):
-    """Notes the reads of the host, of a rank or of one of its threads."""
-
-    def read_bytes(
-        self, storage: torch.UntypedStorage, function: str, *, of_device: bool
-    ) -> None:
-        """Note that a function reads all bytes of a storage."""
-
-    def read(self, tensors: Iterable[torch.Tensor], function: str) -> None:
-        """Note that a function reads memory of the host among tensors."""
-
-    def lend(self, tensor: torch.Tensor, view: object, function: str) -> None:
-        """Note that a view shares the bytes of a tensor, until the view goes away."""
 
 
 def host_reads() -> Iterator[tuple[Any, str, Any]]:
@@ -62,22 +48,20 @@ def host_reads() -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, _lending(getattr(owner, name), function)
 
 
-@contextmanager
-def reading_as(reads: HostReads | None) -> Iterator[None]:
-    """Note the reads of the calling thread, which is no rank, for the length of a block."""
-    before, _THREAD.reads = thread_reads(), reads
-    try:
-        yield
-    finally:
-        _THREAD.reads = before
+def reading_as(reads: Any) -> AbstractContextManager[Any]:
+    """Note the reads of the calling thread, which is no rank, for the length of a block.
+
+    `reads` is a `HostReader`, or None.
+    """
+    return holding(_THREAD, "reads", reads)
 
 
-def thread_reads() -> HostReads | None:
+def thread_reads() -> Any:
     """Return the notes of the calling thread, if a rank has started it."""
     return getattr(_THREAD, "reads", None)
 
 
-def _reads() -> HostReads | None:
+def _reads() -> Any:
     streams = own_streams()
     if streams is None:
         return thread_reads()

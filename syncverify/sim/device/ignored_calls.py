@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any, Final
 
+from syncverify.holding import holding
 from syncverify.trace.stacks import ordering_line
 from syncverify.trace.sync_points import PointKind, SyncPoint
 
 # One value for all ranks: they are threads of this process.
-_ignored: SyncPoint | None = None
+_FOR_ALL: Final[Any] = SimpleNamespace(ignored=None)
 
 
 def is_ignored(kind: PointKind) -> bool:
     """Tell whether the subject's present call is the one to ignore."""
-    if _ignored is None or _ignored.kind != kind:
+    ignored: SyncPoint | None = _FOR_ALL.ignored
+    if ignored is None or ignored.kind != kind:
         return False
-    return ordering_line() == _ignored.line
+    return ordering_line() == ignored.line
 
 
-@contextmanager
-def ignoring(point: SyncPoint) -> Iterator[None]:
+def ignoring(point: SyncPoint) -> AbstractContextManager[Any]:
     """Ignore the calls of a point, on all ranks, for the length of a block."""
-    global _ignored
-    before, _ignored = _ignored, point
-    try:
-        yield
-    finally:
-        _ignored = before
+    return holding(_FOR_ALL, "ignored", point)

@@ -71,9 +71,13 @@ def is_of_nccl(backend: str) -> bool:
     return _name_of_nccl(backend) is not None
 
 
+def libraries_in(backend: str) -> list[str]:
+    """Return the libraries in a name, which may have one for each device."""
+    return [part.rpartition(":")[2] for part in backend.split(",")]
+
+
 def _name_of_nccl(backend: str) -> str | None:
-    libraries = (part.rpartition(":")[2] for part in backend.split(","))
-    return next((each for each in libraries if each in NCCL_NAMES), None)
+    return next((each for each in libraries_in(backend) if each in NCCL_NAMES), None)
 
 
 def uses_nccl2(backend: str) -> bool:
@@ -102,9 +106,9 @@ def promises_of(backend: str) -> Promises:
     if name != "nccl" or choice == "0":
         return _LEGACY
     # Unset, the name stands for `nccl2` in the releases that forget.
-    return (
-        newer if choice == "1" else _LEGACY._replace(keeps_results=newer.keeps_results)
-    )
+    if choice == "1":
+        return newer
+    return _LEGACY._replace(keeps_results=newer.keeps_results)
 
 
 # Each library moves memory of these devices, unless a program names one for each device.
@@ -149,8 +153,7 @@ class SeenBackends:
     def library_of(self, group_name: str) -> str:
         """Return the name of a group's library for reports: NCCL's, unless another one is told."""
         name = self._asked.get(group_name, self.default if self._is_told else "nccl")
-        libraries = {part.rpartition(":")[2] for part in name.split(",")}
-        return "nccl" if libraries & {*NCCL_NAMES} else min(libraries)
+        return "nccl" if is_of_nccl(name) else min(libraries_in(name))
 
     def devices_of(self, group_name: str) -> list[torch.device]:
         """Return the devices whose memory a group moves, by its name."""

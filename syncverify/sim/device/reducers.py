@@ -28,13 +28,14 @@ Source:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from syncverify.holding import holding
 from syncverify.sim.device.torch_internals import queue_final_callback, running_node
 from syncverify.sim.turns.refusals import refuse
 
@@ -64,14 +65,9 @@ class ReducerWaits:
         else:
             queue_final_callback(order)
 
-    @contextmanager
-    def asked_by_hook(self) -> Iterator[list[OrderAfter]]:
-        """Yield a list of the orders that a hook asks the reducer for, within a block."""
-        self._for_hook = []
-        try:
-            yield self._for_hook
-        finally:
-            self._for_hook = None
+    def asked_by_hook(self) -> AbstractContextManager[list[OrderAfter]]:
+        """Return a block, which gets a list of the orders that a hook asks the reducer for."""
+        return holding(self, "_for_hook", [])
 
     def finalize(self) -> None:
         """Order the current stream after all futures of a reducer that is told to wait."""

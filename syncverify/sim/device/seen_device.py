@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch._subclasses import FakeTensor
@@ -65,32 +65,17 @@ class SeenGenerator:
         return b"".join(word.to_bytes(8, "little") for word in words)
 
 
-class HostMemory(Protocol):
-    """Knows which memory is the host's."""
-
-    def is_on_host(self, tensor: torch.Tensor) -> bool:
-        """Tell whether the memory of a tensor is known to be the host's."""
-
-    def place_on_host(self, tensor: torch.Tensor) -> None:
-        """Note that the memory of a tensor is the host's."""
-
-    def place_on_device(self, tensor: torch.Tensor) -> None:
-        """Note that the memory of a tensor is the device's."""
-
-    def not_recording_accesses(self) -> AbstractContextManager[None]:
-        """Leave out operators of which nobody else can use the memory yet."""
-
-
 class SeenDevice:
     """A CUDA device without memory of its own.
 
     Every CPU tensor counts as one of the device, but for those that were made on the host, or
     copied there, and their views. The index of the device is the number of the rank on its machine.
-    A program may name `num_devices`; None for any number.
+    A program may name `num_devices`; None for any number. `memory` knows which memory is the
+    host's: a `RankRecorder`.
     """
 
     def __init__(
-        self, device: torch.device, memory: HostMemory, num_devices: int | None = None
+        self, device: torch.device, memory: Any, num_devices: int | None = None
     ) -> None:
         self.device = device
         self.memory = memory

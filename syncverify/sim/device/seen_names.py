@@ -44,7 +44,7 @@ from syncverify.sim.device.torch_internals import (
 )
 from syncverify.sim.device.virtual_streams import named_device
 from syncverify.sim.process_wide.rank_variables import devices_per_machine
-from syncverify.sim.turns.own_errors import note_own_error
+from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
 from syncverify.trace.stacks import sees_device_above
 
 _CPU = torch.device("cpu")
@@ -131,13 +131,10 @@ class _Attribute(property):
 
 def _answers() -> Iterator[tuple[Any, str, Replacement]]:
     yield torch.Tensor, "get_device", _index
-    for owner, name, answer in _by_name(_CUDA_MODULES, _CUDA | _GENERATOR):
-        yield owner, name, answer
+    yield from _by_name(_CUDA_MODULES, _CUDA | _GENERATOR)
     yield *GROUP_TENSORS, _grouped
-    for owner, name, answer in _by_name(_GROUP_MODULES, _DEVICES_OF_GROUPS):
-        yield owner, name, answer
-    for name, answer in _ACCELERATOR.items():
-        yield torch.accelerator, name, answer
+    yield from _by_name(_GROUP_MODULES, _DEVICES_OF_GROUPS)
+    yield from ((torch.accelerator, *answer) for answer in _ACCELERATOR.items())
     yield torch.cuda.nccl, "version", lambda *_: _NCCL_VERSION
     for owner in (dist, dist.distributed_c10d):
         yield owner, "is_nccl_available", lambda *_: True
@@ -199,11 +196,8 @@ def _answering(original: Replacement, answer: Replacement) -> Replacement:
         line = _calling_line()
         if line is None or not line.sees:
             return original(*args, **kwargs)
-        try:
+        with OWN_ERRORS_NOTED:
             return answer(original, line, *args, **kwargs)
-        except BaseException as error:
-            note_own_error(error)
-            raise
 
     return function
 
@@ -224,11 +218,8 @@ def _placing(original: Replacement, place: Replacement) -> Replacement:
             with line.seen.placing():
                 return original(*args, **kwargs)
 
-        try:
+        with OWN_ERRORS_NOTED:
             return place(placing, line, *args, **kwargs)
-        except BaseException as error:
-            note_own_error(error)
-            raise
 
     return function
 
@@ -307,9 +298,8 @@ def _make(
         return make()
     if options.get("pin_memory"):
         return make()  # places itself on the host
-    with (
-        line.seen.memory.not_recording_accesses()
-    ):  # the host fills it, before anybody else can
+    # The host fills it, before anybody else can.
+    with line.seen.memory.not_recording_accesses():
         made = make()
     line.seen.keep_on_host(made)
     return made

@@ -7,22 +7,27 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from typing_extensions import override
 
+from syncverify.holding import holding
 from syncverify.sim.device.engine_streams import EngineStreams
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import SeenBackends
 from syncverify.sim.device.reducers import ReducerWaits
 from syncverify.sim.device.seen_device import SeenDevice
-from syncverify.sim.device.virtual_streams import VirtualStream, own_stream
+from syncverify.sim.device.virtual_streams import (
+    StreamQueues,
+    VirtualStream,
+    own_stream,
+)
 from syncverify.sim.turns.refusals import is_own_thread, refuse_thread
 from syncverify.sim.turns.stalls import Wait
 from syncverify.trace.records import (
-    DEFAULT_STREAM,
     ClockCompared,
     GroupMade,
     HostWait,
@@ -90,38 +95,22 @@ def _merge(passed: _Reached, other: _Reached) -> None:
         passed[stream] = max(mark, passed.get(stream, 0))
 
 
-class PassObserver(Protocol):
-    """Sees backward passes."""
-
-    def run(self, run: Callable[[], Any], roots: Sequence[Any]) -> Any:
-        """Return the result of a pass `run()` that starts from nodes."""
-
-
-class RunningCallback(Protocol):
-    """A callback of a future."""
-
-    def keep_until_waited(self, let_go: Callable[[], None]) -> None:
-        """Call a function when a stream of the program waits for this callback."""
-
-
-class RankStreams:
+class RankStreams(StreamQueues):
     """The streams of one rank.
 
     `recorder` records its streams, marks, waits and memory: a `RankRecorder`.
     """
 
     def __init__(self, recorder: Any) -> None:
+        super().__init__()
         self.recorder = recorder
-        self.default = VirtualStream(self, DEFAULT_STREAM)  # current at first
         self.engine = EngineStreams(self)
-        self._numbers = {self.default.name: 0}
-        self._stream_numbers = itertools.count(1)
         self._callback_numbers = itertools.count(1)
-        self._num_marks = 0
-        self._previous: list[VirtualStream] = []
-        # Callbacks of futures: those that have not run yet, and those that run, the innermost last.
+        self._entered: list[VirtualStream] = []
+        # Callbacks of futures that have not run yet; of those that run, the innermost last, functions
+        # that let go of inputs.
         self.callbacks: list[object] = []
-        self.running_callbacks: list[RunningCallback] = []
+        self._kept_inputs: list[list[Callable[[], None]]] = []
         self.reducers = ReducerWaits()
         # Collectives without a wait so far. NCCL keeps their tensors alive until a wait, and so
         # does this list.
@@ -133,7 +122,6 @@ class RankStreams:
         self.backends = SeenBackends()
         # Answers a host that polls the device; without it the answer is always "done".
         self.scheduler: TurnTaking | None = None
-        self.engine_watch: PassObserver | None = None
         self._reached = ReachedMarks()
         self._clock_lines = set[Origin]()
 
@@ -145,47 +133,30 @@ class RankStreams:
         self.seen = SeenDevice(device, self.recorder, num_devices)
         self.default.device = device
 
-    @contextmanager
-    def at(self, moment: Moment) -> Iterator[None]:
+    def at(self, moment: Moment) -> AbstractContextManager[Any]:
         """Stamp the records of a block with a moment."""
-        before, self.recorder.moment = self.recorder.moment, moment
-        try:
-            yield
-        finally:
-            self.recorder.moment = before
+        return holding(self.recorder, "moment", moment)
 
     @property
     def takes_copies(self) -> bool:
         """Tell whether a function that copies is the subject's call, and not a part of one."""
         return self.serves_subject and not self._is_copying
 
-    @contextmanager
-    def copying(self) -> Iterator[None]:
+    def copying(self) -> AbstractContextManager[Any]:
         """Take all functions that copy for parts of one call, for the length of a block.
 
         A function mode gets such a function by its name, and calls it again.
         """
-        before, self._is_copying = self._is_copying, True
-        try:
-            yield
-        finally:
-            self._is_copying = before
+        return holding(self, "_is_copying", True)
 
     @property
     def is_alone(self) -> bool:
         """Tell whether the default stream is the only one."""
         return len(self._numbers) == 1
 
-    def number_of(self, stream: VirtualStream) -> int:
-        """Return the position of a stream in order of creation."""
-        return self._numbers[stream.name]
-
+    @override
     def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
-        """Make a stream."""
-        device = self.default.device if device is None else device
-        name = f"stream {next(self._stream_numbers)}"
-        stream = VirtualStream(self, name, device, priority)
-        self._numbers[stream.name] = len(self._numbers)
+        stream = super().create(device, priority)
         recorder, source = self.recorder, calling_line()
         recorder.trace.append(StreamCreated(recorder.moment, stream.name, source))
         return stream
@@ -200,38 +171,49 @@ class RankStreams:
         name = f"callback {next(self._callback_numbers)}"
         return VirtualStream(self, self.internal(name))
 
-    def let_go_of_inputs(self, let_go: Callable[[], None]) -> None:
-        """Let go of the inputs of a collective that the current stream is ordered after.
+    @contextmanager
+    def keeping_inputs(self) -> Iterator[list[Callable[[], None]]]:
+        """Keep the inputs of collectives that a callback orders its stream after, for a block.
 
-        In a callback, only the stream of the callback is ordered: see `RunningCallback`.
+        NCCL keeps them until the host knows that the collective is complete. Here they are kept
+        until a stream of the program waits for the callback.
         """
-        if self.running_callbacks:
-            self.running_callbacks[-1].keep_until_waited(let_go)
+        self._kept_inputs.append([])
+        yield self._kept_inputs[-1]
+        self._kept_inputs.pop()
+
+    def let_go_of_inputs(self, let_go: Callable[[], None]) -> None:
+        """Let go of the inputs of a collective that the current stream is ordered after."""
+        if self._kept_inputs:  # only the stream of a callback is ordered
+            self._kept_inputs[-1].append(let_go)
         else:
             let_go()
 
+    @override
     def current(self) -> VirtualStream:
-        """Return the stream on which the calling thread queues work."""
         return self.engine.current()
 
-    def push(self, stream: VirtualStream) -> None:
-        """Make a stream current until `pop`."""
-        _refuse_own_thread()
-        self._previous.append(self.current())
+    @override
+    def set_current(self, stream: VirtualStream) -> None:
         self.engine.set_current(stream)
 
-    def pop(self) -> None:
-        """Make the stream current that was current before the matching `push`."""
-        self.engine.set_current(self._previous.pop())
+    @override
+    def push(self, stream: VirtualStream) -> None:
+        _refuse_own_thread()
+        super().push(stream)
+
+    @override
+    def _previous(self) -> list[VirtualStream]:
+        return self._entered  # of all threads that act for the rank
 
     def record_stream(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
         """Defer the reuse of a tensor's memory until a stream is done: `Tensor.record_stream`."""
         if not is_ignored("record_stream"):
-            self.recorder.record_stream(tensor, own_stream(stream).name)
+            self.recorder.storage_of(tensor).record_stream(own_stream(stream).name)
 
+    @override
     def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
-        """Defer the reuse of a gradient's memory until the stream of its consumer is done."""
-        self.recorder.record_consumer(tensor, stream.name)
+        self.recorder.storage_of(tensor).record_consumer(stream.name)
 
     def note_clock(self) -> None:
         """Note that the calling line compares a time of a clock; each line once."""
@@ -250,8 +232,8 @@ class RankStreams:
             GroupMade(recorder.moment, stream, tuple(ranks), source, callers)
         )
 
+    @override
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
-        """Put a mark after the work that a stream holds now, and return its number."""
         _refuse_own_thread()
         self._num_marks += 1
         recorder, source = self.recorder, origin or ordering_line()
@@ -261,10 +243,10 @@ class RankStreams:
         self._reached.mark(stream.name, self._num_marks)
         return self._num_marks
 
+    @override
     def wait(
         self, stream: VirtualStream, mark: int, origin: Origin | None = None
     ) -> None:
-        """Let a stream wait for a mark; `origin` is None for a call of the subject."""
         _refuse_own_thread()
         if origin is None and is_ignored("stream_wait"):
             return
@@ -272,11 +254,9 @@ class RankStreams:
         recorder.trace.append(StreamWait(recorder.moment, stream.name, mark, source))
         self._reached.wait(stream.name, mark)
 
+    @override
     def wait_on_host(self, mark: int, *, is_asked_for: bool = False) -> None:
-        """Let the host wait for a mark, by a call of the subject or to read a value.
-
-        A thread that waits orders what it reads then, and its rank once that waits for it.
-        """
+        # A thread that waits orders what it reads then, and its rank once that waits for it.
         if is_asked_for and is_ignored("host_wait"):
             return
         wait = functools.partial(
@@ -299,17 +279,16 @@ class RankStreams:
         if self.scheduler is not None:
             self.scheduler.require_values()
 
+    @override
     def synchronize(self) -> None:
-        """Let the host wait for the work on all streams, collectives included.
-
-        The results of collectives are in memory afterwards.
-        """
+        # The results of collectives are in memory afterwards.
         for work in tuple(self.in_flight):
             work.wait()
         for name in self._numbers:
             mark = self.mark(VirtualStream(self, name))
             self.wait_on_host(mark, is_asked_for=True)
 
+    @override
     def is_done(self, mark: int) -> bool:
         """Return whether the device has reached a mark, as far as the host can see.
 
@@ -325,6 +304,7 @@ class RankStreams:
             self.wait_on_host(mark, is_asked_for=True)
         return shows
 
+    @override
     def is_idle(self, stream: VirtualStream) -> bool:
         """Tell whether a stream is done, by the rules of `is_done`."""
         is_done = self._reached.host_has_reached_end(stream.name)

@@ -11,7 +11,9 @@ as torch's never do.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Protocol
+import itertools
+import threading
+from typing import Any, NoReturn
 
 import torch
 from typing_extensions import override
@@ -26,33 +28,68 @@ from syncverify.sim.turns.refusals import (
     refuse_missing,
     refuse_thread,
 )
+from syncverify.trace.records import DEFAULT_STREAM
 from syncverify.trace.source_lines import Origin
 
 _STREAMS = (torch.cuda.Stream, torch.Stream)
 _EVENTS = (torch.cuda.Event, torch.Event)
 
 
-class StreamQueues(Protocol):
-    """The queues of one rank, as its streams and events use them."""
+class StreamQueues:
+    """The streams of one rank, on all of its threads.
 
-    @property
-    def default(self) -> VirtualStream:
-        """The stream that is current at first."""
+    Here every operator has run when the next line runs, so all orders hold already: marks and waits
+    do nothing.
+    """
 
-    def current(self) -> VirtualStream:
-        """Return the stream on which the calling thread queues work."""
+    seen: Any = None  # device that the subject sees in the place of torch's
+
+    def __init__(self) -> None:
+        # Current at first, on every thread.
+        self.default = VirtualStream(self, DEFAULT_STREAM)
+        self._numbers = {self.default.name: 0}
+        self._stream_numbers = itertools.count(1)
+        self._num_marks = 0
+        self._thread = threading.local()
+
+    def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
+        """Make a stream."""
+        device = self.default.device if device is None else device
+        name = f"stream {next(self._stream_numbers)}"
+        stream = VirtualStream(self, name, device, priority)
+        self._numbers[stream.name] = len(self._numbers)
+        return stream
 
     def number_of(self, stream: VirtualStream) -> int:
         """Return the position of a stream in order of creation."""
+        return self._numbers[stream.name]
+
+    def current(self) -> VirtualStream:
+        """Return the stream on which the calling thread queues work."""
+        stream: VirtualStream = getattr(self._thread, "current", self.default)
+        return stream
+
+    def set_current(self, stream: VirtualStream) -> None:
+        """Make a stream current on the calling thread."""
+        self._thread.current = stream
 
     def push(self, stream: VirtualStream) -> None:
         """Make a stream current until `pop`."""
+        self._previous().append(self.current())
+        self.set_current(stream)
 
     def pop(self) -> None:
         """Make the stream current that was current before the matching `push`."""
+        self.set_current(self._previous().pop())
+
+    def _previous(self) -> list[VirtualStream]:
+        previous: list[VirtualStream] = self._thread.__dict__.setdefault("previous", [])
+        return previous
 
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         """Put a mark after the work that a stream holds now, and return its number."""
+        self._num_marks += 1
+        return self._num_marks
 
     def wait(
         self, stream: VirtualStream, mark: int, origin: Origin | None = None
@@ -62,11 +99,19 @@ class StreamQueues(Protocol):
     def wait_on_host(self, mark: int, *, is_asked_for: bool = False) -> None:
         """Let the host wait for a mark, by a call of the subject or to read a value."""
 
+    def synchronize(self) -> None:
+        """Let the host wait for the work on all streams, collectives included."""
+
     def is_done(self, mark: int) -> bool:
         """Tell whether the device has passed a mark, as far as it shows."""
+        return True
 
     def is_idle(self, stream: VirtualStream) -> bool:
         """Tell whether a stream is done, as far as it shows."""
+        return True
+
+    def record_consumer(self, tensor: torch.Tensor, stream: VirtualStream) -> None:
+        """Defer the reuse of a gradient's memory until the stream of its consumer is done."""
 
 
 @noting_own_errors()

@@ -8,7 +8,7 @@ imitated.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,9 +110,8 @@ class CollectiveCall:
     @property
     def _sizes(self) -> str:
         """Numbers of elements: one, or those for each rank and from each rank."""
-        sent, received = (
-            [t.numel() for t in each] for each in (self.inputs, self.outputs)
-        )
+        sent = [each.numel() for each in self.inputs]
+        received = [each.numel() for each in self.outputs]
         if self.operation in PART_FOR_EACH_RANK:
             return f"{sent} for the ranks and {received} from them"
         return str(sum(sent or received))
@@ -183,11 +182,14 @@ def _of_root(calls: Sequence[CollectiveCall], seat: int) -> CollectiveCall:
     return calls[root]
 
 
+def _by_tensor(calls: Sequence[CollectiveCall]) -> Iterator[Tensors]:
+    """Yield the inputs of all ranks, one tensor of each at a time."""
+    return map(list, zip(*(call.inputs for call in calls), strict=True))
+
+
 def _all_reduce(calls: Sequence[CollectiveCall], _seat: int) -> Tensors:
-    return [
-        reduced(torch.stack(list(parts)), calls[0].reduce_op)
-        for parts in zip(*(call.inputs for call in calls), strict=True)
-    ]
+    operation = calls[0].reduce_op
+    return [reduced(torch.stack(parts), operation) for parts in _by_tensor(calls)]
 
 
 def _all_gather(calls: Sequence[CollectiveCall], _seat: int) -> Tensors:
@@ -195,10 +197,7 @@ def _all_gather(calls: Sequence[CollectiveCall], _seat: int) -> Tensors:
 
 
 def _all_gather_single(calls: Sequence[CollectiveCall], _seat: int) -> Tensors:
-    return [
-        torch.cat([part.reshape(-1) for part in parts])
-        for parts in zip(*(call.inputs for call in calls), strict=True)
-    ]
+    return [torch.cat([t.reshape(-1) for t in parts]) for parts in _by_tensor(calls)]
 
 
 def _all_to_all(calls: Sequence[CollectiveCall], seat: int) -> Tensors:
@@ -215,7 +214,7 @@ def _reduce_scatter_single(calls: Sequence[CollectiveCall], seat: int) -> Tensor
             torch.stack([part.reshape(len(calls), -1)[seat] for part in parts]),
             calls[0].reduce_op,
         )
-        for parts in zip(*(call.inputs for call in calls), strict=True)
+        for parts in _by_tensor(calls)
     ]
 
 

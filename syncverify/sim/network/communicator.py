@@ -25,6 +25,7 @@ from syncverify.errors import RunEndedError
 from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.sim.device.nccl_names import (
     Promises,
+    SeenBackends,
     is_of_nccl,
     promises_of,
     uses_nccl2,
@@ -122,9 +123,13 @@ class SimulatedCommunicator(dist.ProcessGroup):
         """Tell whether the subject sees a communicator of NCCL."""
         return is_of_nccl(self._told_backend())
 
-    def _told_backend(self) -> str:
+    @property
+    def _backends(self) -> SeenBackends:
         streams = own_streams()
-        return "gloo" if streams is None else streams.backends.of(self.group_name)
+        return SeenBackends() if streams is None else streams.backends
+
+    def _told_backend(self) -> str:
+        return self._backends.of(self.group_name)
 
     @property
     @override
@@ -214,10 +219,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
         return seen is None or all(seen.of(each).type != "cpu" for each in tensors)
 
     def _issue(
-        self,
-        call: CollectiveCall,
-        peers: tuple[int, int] | None = None,
-        tag: int = 0,
+        self, call: CollectiveCall, peers: tuple[int, int] | None = None, tag: int = 0
     ) -> dist.Work:
         """Issue a collective, or a message if there are `peers`, by group rank."""
         call = self._as_taken(call)
@@ -228,11 +230,10 @@ class SimulatedCommunicator(dist.ProcessGroup):
         self.world.scheduler.count_step()
         ranks, (source, callers) = self.global_ranks, calling_frames()
         # torch knows no batches of this backend: it passes their messages one by one.
-        is_batched = (
-            None
-            if peers is None
-            else (self._coalesced is not None or is_called_by("batch_isend_irecv"))
-        )
+        is_batched = None
+        if peers is not None:
+            in_block = self._coalesced is not None
+            is_batched = in_block or is_called_by("batch_isend_irecv")
         stream = self._stream_of(peers if is_batched is False else None)
         self._settle_what_is_sent_on(call, stream)
         written = call.written_by(self.rank())
@@ -317,10 +318,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
     @property
     def _library(self) -> str:
         """Name of the group's library: NCCL's, unless the program has another one."""
-        streams = own_streams()
-        return (
-            "nccl" if streams is None else streams.backends.library_of(self.group_name)
-        )
+        return self._backends.library_of(self.group_name)
 
     def _arrive(
         self,

@@ -33,15 +33,12 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
+from syncverify.holding import holding
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.torch_internals import num_results, schema_arguments
-from syncverify.sim.network.collectives import (
-    CollectiveCall,
-    Tensors,
-    reduction_of,
-)
+from syncverify.sim.network.collectives import CollectiveCall, Tensors, reduction_of
 from syncverify.sim.network.communicator import SimulatedCommunicator
-from syncverify.sim.network.work import NoWork
+from syncverify.sim.network.work import CoalescedWork
 from syncverify.sim.turns.refusals import refusal, refuse, refusing_rest
 from syncverify.trace.dispatch_modes import (
     HarnessMode,
@@ -99,12 +96,6 @@ class _Operators(HarnessMode):
 
 
 _NUMBER = "the number of a group's next collective"
-_COLLECTIVES = {
-    "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",
-    "allreduce", "allreduce_coalesced", "alltoall", "barrier", "broadcast", "gather", "recv",
-    "reduce", "reduce_scatter", "reduce_scatter_single", "reduce_scatter_single_coalesced",
-    "scatter", "send",
-}  # fmt: skip
 _REDUCE = frozenset({"all_reduce", "reduce", "reduce_scatter", "reduce_scatter_single"})
 _HAVE_ROOT = frozenset({"broadcast", "gather", "reduce", "scatter"})
 _TAKES_ONE_BY_ONE = types.SimpleNamespace(supports_coalescing=False)
@@ -115,21 +106,53 @@ def _noting_async(issue: Any) -> Any:
 
     Since torch 2.8, NCCL runs a collective without a handle on the caller's own stream.
     """
-    signature = inspect.signature(issue)
+    known = inspect.signature(issue).parameters
 
     @functools.wraps(issue)
     def noting(group: SimulatedProcessGroup, *given: Any, **named: Any) -> dist.Work:
-        if named.keys() - signature.parameters.keys():
+        if named.keys() - known.keys():
             refuse(f"ProcessGroup.{issue.__name__} with {', '.join(sorted(named))}")
         opts = named.get("opts", given[-1] if given else None)
-        group._is_async = getattr(opts, "asyncOp", True)  # noqa: SLF001  # this module adds the attribute
-        try:
+        # True again afterwards, so that messages need not say so.
+        with holding(group, "_is_async", getattr(opts, "asyncOp", True)):
             work: dist.Work = issue(group, *given, **named)
-        finally:
-            group._is_async = True  # noqa: SLF001  # so that messages need not say so
         return work
 
     return noting
+
+
+# Operations whose name is not that of torch's method.
+_OPERATIONS = {
+    "allgather": "all_gather",
+    "allreduce": "all_reduce",
+    "alltoall": "all_to_all",
+}
+
+
+def _of_tensors(name: str, *tensors: str) -> Any:
+    """Return a method of torch's groups, by its name and those of its arguments before `opts`.
+
+    Outputs come before inputs; a single argument is both.
+    """
+    short = name.removesuffix("_coalesced")
+    operation, is_coalesced = _OPERATIONS.get(short, short), short != name
+    place = functools.partial(
+        inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD
+    )
+    arguments = [*map(place, ("self", *tensors)), place("opts", default=None)]
+    signature = inspect.Signature(arguments)
+
+    def issue(*given: Any, **named: Any) -> dist.Work:
+        bound = signature.bind(*given, **named)
+        bound.apply_defaults()
+        group, *listed, opts = bound.args
+        work: dist.Work = group._call(  # noqa: SLF001  # of the class below
+            operation, listed[-1], listed[0], opts, is_coalesced=is_coalesced
+        )
+        return work
+
+    issue.__name__, issue.__dict__["__signature__"] = name, signature
+    return _dispatched(_noting_async(issue))
 
 
 # Answers of torch's base class that fit each group: names and numbers, and what no group does.
@@ -152,104 +175,45 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     """One rank's handle of a simulated process group."""
 
     # Python and C++ callers rely on torch's names and argument orders, so both are kept below.
+    # Functional collectives gather and reduce several tensors by the coalesced forms alone.
+    _of_lists = "output_tensors", "input_tensors"
+    allreduce: Any = _of_tensors("allreduce", "tensors")
+    allreduce_coalesced: Any = _of_tensors("allreduce_coalesced", "tensors")
+    reduce: Any = _of_tensors("reduce", "tensors")
+    broadcast: Any = _of_tensors("broadcast", "tensors")
+    allgather: Any = _of_tensors("allgather", *_of_lists)
+    allgather_coalesced: Any = _of_tensors(
+        "allgather_coalesced", "output_lists", "input_list"
+    )
+    all_gather_single: Any = _of_tensors("all_gather_single", "output", "input")
+    all_gather_single_coalesced: Any = _of_tensors(
+        "all_gather_single_coalesced", "outputs", "inputs"
+    )
+    gather: Any = _of_tensors("gather", *_of_lists)
+    scatter: Any = _of_tensors("scatter", *_of_lists)
+    reduce_scatter: Any = _of_tensors("reduce_scatter", *_of_lists)
+    reduce_scatter_single: Any = _of_tensors("reduce_scatter_single", "output", "input")
+    reduce_scatter_single_coalesced: Any = _of_tensors(
+        "reduce_scatter_single_coalesced", "outputs", "inputs"
+    )
+    alltoall: Any = _of_tensors("alltoall", *_of_lists)
+    # Names before torch 2.13.
+    _allgather_base: Any = all_gather_single
+    allgather_into_tensor_coalesced: Any = all_gather_single_coalesced
+    _reduce_scatter_base: Any = reduce_scatter_single
+    reduce_scatter_tensor_coalesced: Any = reduce_scatter_single_coalesced
 
+    # Not dispatched: torch makes a tensor for a barrier, on a device that is not there.
     @override
-    def allreduce(self, tensors: Any, opts: Any = None) -> dist.Work:
-        return self._call("all_reduce", tensors, tensors, opts)
-
-    @override
-    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> dist.Work:
-        return self._call("all_reduce", tensors, tensors, opts, is_coalesced=True)
-
-    @override
-    def reduce(self, tensors: Any, opts: Any = None) -> dist.Work:
-        return self._call("reduce", tensors, tensors, opts)
-
-    @override
-    def broadcast(self, tensors: Any, opts: Any = None) -> dist.Work:
-        return self._call("broadcast", tensors, tensors, opts)
-
-    @override
-    def allgather(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None
-    ) -> dist.Work:
-        outputs = itertools.chain(*output_tensors)
-        return self._call("all_gather", input_tensors, outputs)
-
-    @override
-    def allgather_coalesced(
-        self, output_lists: Any, input_list: Any, opts: Any = None
-    ) -> dist.Work:
-        """Gather several tensors; the outputs are listed by rank."""
-        outputs = itertools.chain(*output_lists)
-        return self._call("all_gather", input_list, outputs, is_coalesced=True)
-
-    @override
-    def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> dist.Work:
-        return self._call("all_gather_single", input, output)
-
-    _allgather_base = all_gather_single  # its name before torch 2.13
-
-    @override
-    def all_gather_single_coalesced(
-        self, outputs: Any, inputs: Any, opts: Any = None
-    ) -> dist.Work:
-        """Gather several tensors; torch's functional collectives gather by this alone."""
-        return self._call("all_gather_single", inputs, outputs, is_coalesced=True)
-
-    allgather_into_tensor_coalesced = all_gather_single_coalesced
-
-    @override
-    def gather(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None
-    ) -> dist.Work:
-        outputs = output_tensors[0] if output_tensors else []
-        return self._call("gather", input_tensors, outputs, opts)
-
-    @override
-    def scatter(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None
-    ) -> dist.Work:
-        inputs = input_tensors[0] if input_tensors else []
-        return self._call("scatter", inputs, output_tensors, opts)
-
-    @override
-    def reduce_scatter(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None
-    ) -> dist.Work:
-        return self._call("reduce_scatter", input_tensors[0], output_tensors, opts)
-
-    @override
-    def reduce_scatter_single(
-        self, output: Any, input: Any, opts: Any = None
-    ) -> dist.Work:
-        return self._call("reduce_scatter_single", input, output, opts)
-
-    _reduce_scatter_base = reduce_scatter_single  # its name before torch 2.13
-
-    @override
-    def reduce_scatter_single_coalesced(
-        self, outputs: Any, inputs: Any, opts: Any = None
-    ) -> dist.Work:
-        """Reduce and scatter several tensors; functional collectives do it by this alone."""
-        operation = "reduce_scatter_single"
-        return self._call(operation, inputs, outputs, opts, is_coalesced=True)
-
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-
-    @override
+    @_noting_async
     def barrier(self, opts: Any = None) -> dist.Work:
         if is_ignored("barrier"):
-            return NoWork()
+            return CoalescedWork(())
         return self._issue(CollectiveCall("barrier", "", [], []))
 
     @override
-    def alltoall(
-        self, output_tensors: Any, input_tensors: Any, opts: Any = None
-    ) -> dist.Work:
-        return self._call("all_to_all", input_tensors, output_tensors)
-
-    @override
+    @_dispatched
+    @_noting_async
     def all_to_all_single(
         self,
         output: Any,
@@ -268,11 +232,13 @@ class SimulatedProcessGroup(SimulatedCommunicator):
     alltoall_base = all_to_all_single  # its name before torch 2.13
 
     @override
+    @_dispatched
     def send(self, tensors: Any, dst_rank: int, tag: int) -> dist.Work:
         call = CollectiveCall("send", "", _listed(tensors), [])
         return self._issue(call, peers=(self.rank(), dst_rank), tag=tag)
 
     @override
+    @_dispatched
     def recv(self, tensors: Any, src_rank: int, tag: int) -> dist.Work:
         call = CollectiveCall("recv", "", [], _listed(tensors))
         return self._issue(call, peers=(src_rank, self.rank()), tag=tag)
@@ -343,19 +309,10 @@ def _root(opts: Any) -> int:
 
 
 def _listed(tensors: Any) -> Tensors:
-    """Return one tensor or several as a list."""
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _of_torch(name: str, issue: Any) -> Any:
-    """Return a method as torch calls it, and as modes of a program see it."""
-    # torch's options are the last argument of each method that has them.
-    if [*inspect.signature(issue).parameters][-1] == "opts":
-        issue = _noting_async(issue)
-    # torch makes a tensor for a barrier, on a device that is not there.
-    return issue if name == "barrier" else _dispatched(issue)
-
-
-for _name, _issue in [*vars(SimulatedProcessGroup).items()]:
-    if inspect.isfunction(_issue) and _issue.__name__ in _COLLECTIVES:
-        setattr(SimulatedProcessGroup, _name, _of_torch(_name, _issue))
+    """Return one tensor, a list of them or a list of lists as one list."""
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    lists = (
+        each if isinstance(each, (list, tuple)) else [each] for each in tensors or ()
+    )
+    return [*itertools.chain(*lists)]

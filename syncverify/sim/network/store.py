@@ -31,6 +31,7 @@ class SimulatedStore(dist.Store):
         """Set a key."""
         self._write(key)
         self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
+        self._changed(key)
 
     @override
     def get(self, key: str) -> bytes:
@@ -44,6 +45,7 @@ class SimulatedStore(dist.Store):
         self._write(key)
         total = int(self._values.get(key, b"0")) + amount
         self._values[key] = str(total).encode()
+        self._changed(key)
         return total
 
     @override
@@ -59,7 +61,9 @@ class SimulatedStore(dist.Store):
         """Forget a key, and tell whether it was set."""
         self._scheduler.offer_turn()
         self._scheduler.note_access(_resource(key), AccessKind.WRITE)
-        return self._values.pop(key, None) is not None
+        before = self._values.pop(key, None)
+        self._changed(key)
+        return before is not None
 
     deleteKey = delete_key  # noqa: N815  # what torch's `PrefixStore` calls
 
@@ -86,6 +90,9 @@ class SimulatedStore(dist.Store):
         self._scheduler.offer_turn()
         access = AccessKind.WRITE if key in self._values else AccessKind.CREATE
         self._scheduler.note_access(_resource(key), access)
+
+    def _changed(self, key: str) -> None:
+        """Tell that a key has another value, or none."""
 
     def _has(self, keys: list[str]) -> bool:
         return all(key in self._values for key in keys)

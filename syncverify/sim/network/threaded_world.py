@@ -28,6 +28,7 @@ from torch.testing._internal.distributed.multi_threaded_pg import (
     _uninstall_threaded_pg,
 )
 
+from syncverify.holding import holding
 from syncverify.late_imports import import_dynamo
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import isolate_threads
@@ -116,11 +117,8 @@ def own_default_groups(store: dist.Store, world: SimulatedWorld) -> Iterator[Non
             own_store = dist.PrefixStore(f"group {num_made[rank]}", store)
             make_default_group(rank, size, own_store)
 
-    cell.cell_contents = init_process_group
-    try:
+    with holding(cell, "cell_contents", init_process_group):
         yield
-    finally:
-        cell.cell_contents = original
 
 
 def make_default_group(rank: int, size: int, store: dist.Store) -> None:

@@ -35,7 +35,7 @@ from typing_extensions import override
 from syncverify.sim.device.futures import FutureSource, LazyFuture, OrderedSource
 from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import Promises
-from syncverify.sim.device.streams import RankStreams, own_streams
+from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute, deliver
 from syncverify.sim.network.rendezvous import Rendezvous, SimulatedWorld
 from syncverify.sim.turns.own_errors import noting_own_errors
@@ -46,9 +46,6 @@ from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
 from syncverify.trace.source_files import calls_by_name
 from syncverify.trace.source_lines import Origin
-
-# torch's stubs overload these methods for call styles that no caller uses here.
-# mypy: disable-error-code="override, assignment"
 
 
 class Results:
@@ -169,23 +166,28 @@ class SimulatedWork(dist.Work):
         Raises:
             dist.DistBackendError: The collective has failed.
         """
-        if not (self._group.is_held_back(self) or is_ignored("work_wait")):
-            self.settle_in_turn()
-            self.order()
-            self._check()
+        if self._is_awaited():
             if timeout:  # NCCL then blocks the host as well; no time passes here
                 self._group.recorder.wait_on_host(self._launched)
             elif self._launched.operation == "barrier":
                 self._group.recorder.wait_for_barrier(self._launched)
         return True
 
+    def _is_awaited(self) -> bool:
+        """Order the current stream after the collective, and tell whether the call does so."""
+        if self._group.is_held_back(self) or is_ignored("work_wait"):
+            return False
+        self.settle_in_turn()
+        self.order()
+        self._check()
+        return True
+
     @override
     def block_current_stream(self) -> None:
         """Order the current stream after the collective; the host waits for nothing."""
-        if not (self._group.is_held_back(self) or is_ignored("work_wait")):
-            self.settle_in_turn()
-            self.order()
-            self._check()
+        self._is_awaited()
+
+    synchronize = block_current_stream
 
     @override
     def is_completed(self) -> bool:
@@ -220,12 +222,7 @@ class SimulatedWork(dist.Work):
     @override
     def exception(self) -> Exception | None:
         """Return the reason that the collective failed, as far as the host sees; else None."""
-        failed = self._delivered and self._rendezvous.fails
-        return dist.DistBackendError(self._failure()) if failed else None
-
-    @override
-    def synchronize(self) -> None:
-        self.block_current_stream()
+        return self._failure() if self._delivered and self._rendezvous.fails else None
 
     @override
     def result(self) -> list[torch.Tensor]:
@@ -250,7 +247,10 @@ class SimulatedWork(dist.Work):
         if not calls_by_name(caller, "get_future"):
             if not (self._group.is_held_back(self) or is_ignored("work_wait")):
                 self.settle()
-                self._order_for_cpp(self._streams)
+                if self._orders_by_future():
+                    self.order()
+                else:
+                    self._streams.reducers.order(self.order)
             return self._completed_future()
         if self._orders_by_future():
             self.settle_in_turn()
@@ -264,12 +264,6 @@ class SimulatedWork(dist.Work):
         future = torch.futures.Future[list[torch.Tensor]]()
         future.set_result(self._results.kept)
         return future
-
-    def _order_for_cpp(self, streams: RankStreams) -> None:
-        if self._orders_by_future():
-            self.order()
-        else:
-            streams.reducers.order(self.order)
 
     def _orders_by_future(self) -> bool:
         is_held_back = self._group.is_held_back(self)
@@ -369,11 +363,11 @@ class SimulatedWork(dist.Work):
 
     def _check(self) -> None:
         if self._rendezvous.fails:
-            raise dist.DistBackendError(self._failure())
+            raise self._failure()
 
-    def _failure(self) -> str:
+    def _failure(self) -> Exception:
         launched = self._launched
-        return (
+        return dist.DistBackendError(
             f"{launched.operation} #{launched.sequence} over ranks {list(launched.ranks)} "
             "failed: the connection to a peer was lost"
         )
@@ -393,24 +387,9 @@ def _bytes_of(tensor: torch.Tensor) -> MemoryRegion:
     return tensor_region(tensor, 0, tensor.untyped_storage().data_ptr())
 
 
-def _done(*_: object, **__: object) -> bool:
-    return True
-
-
-@refusing_rest_of_work
-class NoWork(dist.Work):
-    """Handle of a collective that was not issued; see `ignored_calls`."""
-
-    wait: Any = _done
-    is_completed: Any = _done
-    is_success: Any = _done
-    synchronize: Any = _done
-    block_current_stream: Any = _done
-
-
 @refusing_rest_of_work
 class CoalescedWork(dist.Work):
-    """Handle of several collectives that were issued as one."""
+    """Handle of several collectives that were issued as one; without any, it is done at once."""
 
     def __init__(self, works: Sequence[SimulatedWork]) -> None:
         super().__init__()

@@ -29,11 +29,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import torch
-from torch.distributed.tensor import (
-    DTensor,
-    _random,
-    _redistribute,
-)
+from torch.distributed.tensor import DTensor, _random, _redistribute
 
 from syncverify.sim.process_wide.settings import RANK_SETTINGS
 from syncverify.sim.process_wide.surroundings import (

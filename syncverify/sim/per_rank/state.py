@@ -101,9 +101,7 @@ def _assigned() -> Iterator[tuple[Any, str]]:
 
 
 @contextmanager
-def _imports_apart(
-    apart: Callable[[], AbstractContextManager[None]],
-) -> Iterator[None]:
+def _imports_apart(apart: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
     """Run each import of a rank within a context, for a block; an import within it runs plainly."""
     bootstrap: Any = importlib._bootstrap  # noqa: SLF001
     load = bootstrap._find_and_load  # noqa: SLF001

@@ -8,14 +8,18 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
 from typing import Any, Final
 
 import torch.distributed as dist
 
-_on_one_machine = False
-_on_one_device = False
-_num_devices: int | None = None
+from syncverify.holding import holding
+
+# Of the machines on which ranks run; asked for every tensor.
+_MACHINES: Final[Any] = SimpleNamespace(
+    is_one=False, have_one_device=False, num_devices=None
+)
 
 
 def ranks_per_machine(world_size: int) -> int:
@@ -24,7 +28,7 @@ def ranks_per_machine(world_size: int) -> int:
     So a subject that takes a local number for a global one is seen. A launcher may say
     something else.
     """
-    if _on_one_machine or world_size < 4 or world_size % 2:
+    if _MACHINES.is_one or world_size < 4 or world_size % 2:
         return world_size
     return world_size // 2
 
@@ -36,41 +40,34 @@ def one_machine(num_devices: int | None = None) -> Iterator[None]:
     Args:
         num_devices: Number of its devices; None for that of an outer block, or one a rank.
     """
-    global _on_one_machine, _num_devices  # asked for every tensor
-    before = _on_one_machine, _num_devices
-    _on_one_machine, _num_devices = True, num_devices or _num_devices
-    try:
+    num_devices = num_devices or _MACHINES.num_devices
+    with (
+        holding(_MACHINES, "is_one", True),
+        holding(_MACHINES, "num_devices", num_devices),
+    ):
         yield
-    finally:
-        _on_one_machine, _num_devices = before
 
 
-@contextmanager
-def one_device() -> Iterator[None]:
+def one_device() -> AbstractContextManager[Any]:
     """Let all ranks share device 0 within a block, as the threads of one process do."""
-    global _on_one_device
-    before, _on_one_device = _on_one_device, True
-    try:
-        yield
-    finally:
-        _on_one_device = before
+    return holding(_MACHINES, "have_one_device", True)
 
 
 def device_index(rank: int, world_size: int) -> int:
     """Return the number of the device of a rank on its machine."""
-    if _on_one_device:
+    if _MACHINES.have_one_device:
         return 0
-    return rank % (_num_devices or ranks_per_machine(world_size))
+    return rank % int(_MACHINES.num_devices or ranks_per_machine(world_size))
 
 
 def num_devices(world_size: int) -> int:
     """Return how many devices a program may number, whichever ranks share a machine."""
-    return max(world_size, _num_devices or 0)
+    return max(world_size, _MACHINES.num_devices or 0)
 
 
 def devices_per_machine() -> int:
     """Return the number of devices on the machine of this rank."""
-    return local_world_size() if _num_devices is None else _num_devices
+    return int(_MACHINES.num_devices or local_world_size())
 
 
 def local_world_size() -> int:

@@ -53,47 +53,6 @@ class _Parts(NamedTuple):
         return ", ".join(map(" ".join, zip(*self, strict=True)))
 
 
-def _product_precision() -> str | _Parts:
-    """Return the common precision of matrix products, or that of each backend."""
-    with suppress(RuntimeError):
-        return torch.get_float32_matmul_precision()
-    return _parts(_MATRIX_PRODUCTS)
-
-
-def _set_product_precision(value: str | _Parts) -> None:
-    """Set the precision of matrix products to a value that was read."""
-    # The common value behind the parts cannot be read; it was "highest" unless it was set too.
-    torch.set_float32_matmul_precision(
-        "highest" if isinstance(value, _Parts) else value
-    )
-    if isinstance(value, _Parts):
-        _set_parts(_MATRIX_PRODUCTS, value)
-
-
-def _tf32_in_cudnn() -> bool | _Parts:
-    """Return whether cuDNN uses TF32, or the precision of each operator."""
-    with suppress(RuntimeError):
-        return torch.backends.cudnn.allow_tf32
-    return _parts(_CUDNN)
-
-
-def _set_tf32_in_cudnn(value: bool | _Parts) -> None:  # noqa: FBT001  # a value that was read
-    """Set cuDNN's use of TF32 to a value that was read."""
-    if isinstance(value, _Parts):
-        _set_parts(_CUDNN, value)
-    else:
-        torch.backends.cudnn.allow_tf32 = value
-
-
-def _parts(flags: Mapping[str, Any]) -> _Parts:
-    return _Parts(tuple(flags), tuple(each.fp32_precision for each in flags.values()))
-
-
-def _set_parts(flags: Mapping[str, Any], parts: _Parts) -> None:
-    for each, precision in zip(flags.values(), parts.precisions, strict=True):
-        each.fp32_precision = precision
-
-
 @contextmanager
 def no_collection_of_cycles() -> Iterator[None]:
     """Collect no reference cycles in a block: which finalizers are called depends on chance.
@@ -114,6 +73,35 @@ class _Setting(NamedTuple):
 
     read: Callable[[], Any]
     set: Callable[[Any], object]
+
+
+def _of_parts(
+    read: Callable[[], Any],
+    write: Callable[[Any], object],
+    flags: Mapping[str, Any],
+    common: str | None = None,
+) -> _Setting:
+    """Return a setting of all parts, whose value is that of each part where they differ.
+
+    `common` is set before the parts.
+    """
+
+    def read_all() -> Any:
+        with suppress(RuntimeError):
+            return read()
+        parts = tuple(each.fp32_precision for each in flags.values())
+        return _Parts(tuple(flags), parts)
+
+    def write_all(value: Any) -> None:
+        if not isinstance(value, _Parts):
+            write(value)
+            return
+        if common is not None:
+            write(common)
+        for each, precision in zip(flags.values(), value.precisions, strict=True):
+            each.fp32_precision = precision
+
+    return _Setting(read_all, write_all)
 
 
 def _attribute(owner: Any, name: str) -> _Setting:
@@ -146,8 +134,12 @@ RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
         torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms
     ),
     "torch's number of threads": _Setting(torch.get_num_threads, torch.set_num_threads),
-    "torch's precision of matrix products": _Setting(
-        _product_precision, _set_product_precision
+    # The common value behind the parts cannot be read; it was "highest" unless it was set too.
+    "torch's precision of matrix products": _of_parts(
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+        _MATRIX_PRODUCTS,
+        "highest",
     ),
     # One call sets both.
     "autograd's detection of anomalies": _Setting(
@@ -164,7 +156,9 @@ RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     ),
     "cuDNN's benchmark mode": _attribute(torch.backends.cudnn, "benchmark"),
     "cuDNN's deterministic mode": _attribute(torch.backends.cudnn, "deterministic"),
-    "cuDNN's use of TF32": _Setting(_tf32_in_cudnn, _set_tf32_in_cudnn),
+    "cuDNN's use of TF32": _of_parts(
+        *_attribute(torch.backends.cudnn, "allow_tf32"), _CUDNN
+    ),
 }
 # Settings of the whole process that ranks which are threads share.
 _SETTINGS: Final[Mapping[str, _Setting]] = {

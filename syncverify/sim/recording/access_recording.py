@@ -16,10 +16,7 @@ from torch.utils._python_dispatch import (
 )
 from typing_extensions import override
 
-from syncverify.sim.device.torch_internals import (
-    Operator,
-    function_of_operators,
-)
+from syncverify.sim.device.torch_internals import Operator, function_of_operators
 from syncverify.sim.recording.operators import Effects, effects_of
 from syncverify.sim.turns.refusals import refuse
 from syncverify.trace.dispatch_modes import EagerMode, HarnessMode
@@ -47,11 +44,7 @@ class AccessRecording(EagerMode, HarnessMode):
     supports_higher_order_operators = True
 
     def __init__(
-        self,
-        note: Note,
-        *,
-        on_arguments: OnArguments,
-        num_events: Callable[[], int],
+        self, note: Note, *, on_arguments: OnArguments, num_events: Callable[[], int]
     ) -> None:
         super().__init__()
         self._note = note

@@ -17,7 +17,7 @@ import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -25,13 +25,7 @@ import torch
 
 from syncverify.sim.device.torch_internals import running_node
 from syncverify.sim.recording.raw_accesses import RawPlace
-from syncverify.trace.engine_log import (
-    EnginePass,
-    EngineStep,
-    GraphNode,
-    graph_nodes,
-    reachable,
-)
+from syncverify.trace.engine_log import EnginePass, EngineStep, graph_nodes, reachable
 from syncverify.trace.engine_log import HookKind as Kind
 from syncverify.trace.records import Moment
 from syncverify.trace.source_files import is_engine, may_hold_hooks
@@ -47,26 +41,15 @@ _PARTS: Final = frozenset({"apply", "__torch_dispatch__", "__torch_function__"})
 
 @dataclass(slots=True)
 class _Span:
-    """A step whose places in the trace are not known yet: an `EngineStep` later."""
+    """A step whose places in the trace are not known yet."""
 
-    order: int
-    node: int | None
-    stream: str
+    step: EngineStep
     start: RawPlace
-    hook: Kind | None
-    source: SourceLine | None
     end: RawPlace | None = None
 
-
-@dataclass(slots=True)
-class _Pass:
-    """One pass of the engine through a graph: an `EnginePass` later."""
-
-    moment: Moment
-    first: int  # number of the first node
-    nodes: tuple[GraphNode, ...]
-    within: int | None  # order of the step that started the pass
-    spans: list[_Span] = field(default_factory=list)
+    def finished(self) -> EngineStep:
+        start, end = self.start.index, (self.end or self.start).index
+        return replace(self.step, start=start, end=end)
 
 
 class EngineWatch:
@@ -88,7 +71,8 @@ class EngineWatch:
         self.order = itertools.count()
         self._moment = moment
         self._parameters = parameters
-        self._passes = list[_Pass]()
+        # Each pass without its steps, and those.
+        self._passes = list[tuple[EnginePass, list[_Span]]]()
         self._num_nodes = 0
         self._running = list[_Watched]()
 
@@ -100,10 +84,10 @@ class EngineWatch:
         numbers = {node: self._num_nodes + at for at, node in enumerate(nodes)}
         within = self._running[-1].number_of_running if self._running else None
         drawn = graph_nodes(numbers, self._parameters())
-        opened = _Pass(self._moment(), self._num_nodes, drawn, within)
+        opened = EnginePass(self._moment(), self._num_nodes, drawn, (), within)
         self._num_nodes += len(nodes)
-        self._passes.append(opened)
-        watched = _Watched(self, opened.spans, numbers)
+        watched = _Watched(self, numbers)
+        self._passes.append((opened, watched.spans))
         self._running.append(watched)
         try:
             return watched.run(run)
@@ -120,17 +104,18 @@ class EngineWatch:
 
     def passes(self) -> list[EnginePass]:
         """Return the passes, after the places in the trace are known."""
-        return [_finished(each) for each in self._passes]
+        return [
+            replace(opened, steps=tuple(each.finished() for each in spans))
+            for opened, spans in self._passes
+        ]
 
 
 class _Watched:
     """One pass that is under way."""
 
-    def __init__(
-        self, watch: EngineWatch, spans: list[_Span], numbers: dict[Any, int]
-    ) -> None:
+    def __init__(self, watch: EngineWatch, numbers: dict[Any, int]) -> None:
         self._watch = watch
-        self._spans = spans
+        self.spans = list[_Span]()
         self._numbers = numbers
         self._node: Any = None
         self._has_run = False  # the running node, apart from its later hooks
@@ -217,29 +202,14 @@ class _Watched:
         watch = self._watch
         number = self._numbers.get(node)
         order, stream = next(watch.order), watch.stream()
-        span = _Span(order, number, stream, watch.place(), hook, source)
-        self._spans.append(span)
+        step = EngineStep(order, number, stream, 0, 0, hook, source)
+        span = _Span(step, watch.place())
+        self.spans.append(span)
         return span
 
     def _close(self, span: _Span | None) -> None:
         if span is not None and span.end is None:
             span.end = self._watch.place()
-
-
-def _finished(raw: _Pass) -> EnginePass:
-    steps = tuple(
-        EngineStep(
-            each.order,
-            each.node,
-            each.stream,
-            each.start.index,
-            each.start.index if each.end is None else each.end.index,
-            each.hook,
-            each.source,
-        )
-        for each in raw.spans
-    )
-    return EnginePass(raw.moment, raw.first, raw.nodes, steps, raw.within)
 
 
 def _is_hook(code: CodeType) -> bool:

@@ -6,8 +6,9 @@ See Note [Bytes that leave torch].
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from functools import partial
+from typing import Any
 
 import torch
 from typing_extensions import override
@@ -17,32 +18,31 @@ from syncverify.sim.recording.storages import StorageTable
 from syncverify.trace.source_lines import NoLine
 from syncverify.trace.stacks import RawFrames, subject_frames
 
-# Name of the function that reads, the bytes, and the line that called the function.
-_Read = tuple[str, RawRegion, RawFrames | NoLine]
+# Takes the name of the function that reads, the bytes, and the line that called the function.
 NoteRead = Callable[[str, RawRegion, RawFrames | NoLine], None]
 
 
 class HostReader:
     """Notes which bytes of storages the host reads.
 
-    `is_on_host` tells whether the host has the memory of the storage with some number. `note`
-    takes a read of that, `note_copy` a copy of memory of the device for which the host waits.
+    `on_host` has the numbers of storages whose memory is the host's. `note` takes a read of
+    that, `note_copy` a copy of memory of the device for which the host waits.
     """
 
     def __init__(
         self,
         storages: StorageTable,
-        is_on_host: Callable[[int], bool],
+        on_host: Set[int],
         note: NoteRead,
         note_copy: NoteRead | None = None,
     ) -> None:
         self._storages = storages
-        self._is_on_host = is_on_host
+        self._on_host = on_host
         self._note = note
         self._note_copy = note_copy
         # By number of the storage, or by an object of a view's own: what the reader holds while
         # bytes are lent, and the read.
-        self._lent: dict[object, tuple[object, _Read]] = {}
+        self._lent: dict[object, tuple[object, tuple[Any, ...]]] = {}
 
     def read_bytes(
         self, storage: torch.UntypedStorage, function: str, *, of_device: bool
@@ -55,7 +55,7 @@ class HostReader:
         if known is None:
             return
         region = RawRegion(known, 0, (storage.nbytes(),), (1,), 1)
-        if self._is_on_host(known.number):
+        if known.number in self._on_host:
             self._note(function, region, self._line())
         elif of_device and known.is_on_device and self._note_copy is not None:
             self._note_copy(function, region, self._line())
@@ -85,7 +85,7 @@ class HostReader:
             known = self._storages.known(tensor.untyped_storage())
         except NotImplementedError:  # sparse, and other layouts without a place
             return None
-        if known is None or not self._is_on_host(known.number):
+        if known is None or known.number not in self._on_host:
             return None
         offset, shape = int(tensor.storage_offset()), tensor.shape
         return RawRegion(known, offset, shape, tensor.stride(), tensor.itemsize)
@@ -109,14 +109,11 @@ class ThreadReader(HostReader):
     """Notes reads and waits of a thread, which count once the rank has waited for the thread."""
 
     def __init__(
-        self,
-        storages: StorageTable,
-        is_on_host: Callable[[int], bool],
-        note: NoteRead,
+        self, storages: StorageTable, on_host: Set[int], note: NoteRead
     ) -> None:
         self._kept: list[Callable[[], None]] = []
         super().__init__(
-            storages, is_on_host, lambda *read: self.keep(partial(note, *read))
+            storages, on_host, lambda *read: self.keep(partial(note, *read))
         )
         self._started_at = super()._line()
 

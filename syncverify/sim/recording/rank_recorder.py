@@ -11,6 +11,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from syncverify.holding import holding
 from syncverify.sim.device.host_reads import thread_reads
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.torch_internals import local_part
@@ -37,12 +38,7 @@ from syncverify.sim.recording.storages import Storage, StorageTable
 from syncverify.sim.recording.threads import thread_identity
 from syncverify.sim.recording.unwritten_memory import UnwrittenMemory
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.records import (
-    HOST,
-    CollectiveLaunch,
-    TraceRecord,
-    UnwrittenRead,
-)
+from syncverify.trace.records import HOST, CollectiveLaunch, TraceRecord, UnwrittenRead
 from syncverify.trace.regions import MemoryRegion, has_memory, strided_region
 from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import NoLine, Origin
@@ -84,19 +80,16 @@ class RankRecorder(Recorder):
         self._on_host: set[int] = set()
         self._pinned: set[int] = set()
         self.host_reader = HostReader(
-            self.storages,
-            self._on_host.__contains__,
-            self._note_host_read,
-            self._note_blocking_copy,
+            self.storages, self._on_host, self._note_region, self._note_blocking_copy
         )
         self._thread_readers: list[ThreadReader] = []
         self._unwritten = UnwrittenMemory()
         # Source of operators without a line of the subject.
         self._outside = NoLine.AUTOGRAD
         self._runs_on_host = False
-        self._engine_watch: EngineWatch | None = None
+        self.engine_watch: EngineWatch | None = None
         if watches_engine:
-            self._engine_watch = self.streams.engine_watch = EngineWatch(
+            self.engine_watch = EngineWatch(
                 place=self._note_place,
                 moment=lambda: self.moment,
                 stream=self.current_stream,
@@ -142,9 +135,9 @@ class RankRecorder(Recorder):
         self.watch(dict)
         raw, self._raw = self._raw, []
         self.trace[:] = self._finished(raw)
-        if self._engine_watch is not None:
-            self.engine[:] = self._engine_watch.passes()
-            self.streams.engine_watch = None
+        if self.engine_watch is not None:
+            self.engine[:] = self.engine_watch.passes()
+            self.engine_watch = None
 
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
         """Return the trace of all events."""
@@ -171,12 +164,8 @@ class RankRecorder(Recorder):
     @override
     @contextmanager
     def optimizing(self) -> Iterator[None]:
-        self._outside = NoLine.OPTIMIZER
-        try:
-            with self.recording_accesses():
-                yield
-        finally:
-            self._outside = NoLine.AUTOGRAD
+        with holding(self, "_outside", NoLine.OPTIMIZER), self.recording_accesses():
+            yield
 
     @contextmanager
     def _switched(self, *, serves_subject: bool) -> Iterator[None]:
@@ -250,6 +239,15 @@ class RankRecorder(Recorder):
         line: RawFrames | NoLine,
     ) -> None:
         reads = [self._touch(tensor, stream) for tensor in tensors]
+        self._note_reads(operator, stream, reads, line)
+
+    def _note_reads(
+        self,
+        operator: str,
+        stream: str,
+        reads: list[RawRegion],
+        line: RawFrames | NoLine,
+    ) -> None:
         position, moment = len(self.trace), self.moment
         self._raw.append(RawAccess(position, moment, stream, operator, reads, [], line))
 
@@ -264,32 +262,27 @@ class RankRecorder(Recorder):
         reader.keep(wait)
         return True
 
-    def _note_host_read(
-        self, function: str, region: RawRegion, line: RawFrames | NoLine
-    ) -> None:
-        self._note_region(function, HOST, region, line)
-
     def _note_blocking_copy(
         self, function: str, region: RawRegion, line: RawFrames | NoLine
     ) -> None:
         """Note a copy of memory of the device to the host, for which the host waits."""
         current = self.streams.current()
-        self._note_region(function, current.name, region, line)
+        self._note_region(function, region, line, current.name)
         self.streams.wait_on_host(self.streams.mark(current))
 
     def _note_region(
-        self, function: str, stream: str, region: RawRegion, line: RawFrames | NoLine
+        self,
+        function: str,
+        region: RawRegion,
+        line: RawFrames | NoLine,
+        stream: str = HOST,
     ) -> None:
         region.storage.touch(stream)
-        position, moment = len(self.trace), self.moment
-        self._raw.append(
-            RawAccess(position, moment, stream, function, [region], [], line)
-        )
+        self._note_reads(function, stream, [region], line)
 
     def reader_of_thread(self) -> ThreadReader:
         """Return what notes the reads of a thread that the rank starts now."""
-        is_on_host = self._on_host.__contains__
-        reader = ThreadReader(self.storages, is_on_host, self._note_host_read)
+        reader = ThreadReader(self.storages, self._on_host, self._note_region)
         self._thread_readers.append(reader)
         return reader
 
@@ -368,14 +361,9 @@ class RankRecorder(Recorder):
         with self._on_the_host(is_on=True):
             super().wait(launched)
 
-    @contextmanager
-    def _on_the_host(self, *, is_on: bool) -> Iterator[None]:
+    def _on_the_host(self, *, is_on: bool) -> AbstractContextManager[Any]:
         """Record a collective as work of the host, if it uses no device."""
-        self._runs_on_host = is_on
-        try:
-            yield
-        finally:
-            self._runs_on_host = False
+        return holding(self, "_runs_on_host", is_on)
 
     def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
         """Let the host wait for the current stream, if the tensor is on the device."""
@@ -387,12 +375,10 @@ class RankRecorder(Recorder):
 
     def place_on_host(self, tensor: torch.Tensor, *, is_pinned: bool = False) -> None:
         """Note that the memory of a tensor is the host's; see Note [Memory of the host]."""
-        storage = self._storage_of(tensor)
-        storage.is_on_device = False
-        self._on_host.add(storage.number)
+        storage = self.storage_of(tensor)
+        self._lay_on_host(storage)
         if is_pinned:
             self._pinned.add(storage.number)
-        self.streams.internal(HOST)
 
     def keep_together(
         self, target: torch.UntypedStorage, source: torch.UntypedStorage
@@ -401,31 +387,27 @@ class RankRecorder(Recorder):
         known = self.storages.known(source)
         is_on_host = known is not None and known.number in self._on_host
         if is_on_host and self.storages.known(target) is None:
-            added = self.storages.add(target, HOST)
-            added.is_on_device = False
-            self._on_host.add(added.number)
+            self._lay_on_host(self.storages.add(target, HOST))
+
+    def _lay_on_host(self, storage: Storage) -> None:
+        storage.is_on_device = False
+        self._on_host.add(storage.number)
+        self.streams.internal(HOST)
 
     def place_on_device(self, tensor: torch.Tensor) -> None:
         """Note that the memory of a tensor is the device's, whatever its dtype."""
-        self._storage_of(tensor).is_on_device = True
+        self.storage_of(tensor).is_on_device = True
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether a copy of the tensor's memory may run while the host goes on."""
-        return bool(self._pinned) and self._storage_of(tensor).number in self._pinned
+        return bool(self._pinned) and self.storage_of(tensor).number in self._pinned
 
     def is_on_host(self, tensor: torch.Tensor) -> bool:
         """Tell whether the memory of a tensor is known to be the host's."""
-        return bool(self._on_host) and self._storage_of(tensor).number in self._on_host
+        return bool(self._on_host) and self.storage_of(tensor).number in self._on_host
 
-    def record_stream(self, tensor: torch.Tensor, stream: str) -> None:
-        """Note that a tensor's memory must not be reused before a stream is done with it."""
-        self._storage_of(tensor).record_stream(stream)
-
-    def record_consumer(self, tensor: torch.Tensor, stream: str) -> None:
-        """Note that autograd gives a gradient to a node on another stream."""
-        self._storage_of(tensor).record_consumer(stream)
-
-    def _storage_of(self, tensor: torch.Tensor) -> Storage:
+    def storage_of(self, tensor: torch.Tensor) -> Storage:
+        """Return the storage of a tensor, or of the local part of a DTensor."""
         if isinstance(tensor, DTensor):
             tensor = tensor._local_tensor  # noqa: SLF001  # faster than a call
         return self.storages.of(tensor, self.current_stream())

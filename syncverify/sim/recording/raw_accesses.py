@@ -54,9 +54,8 @@ class RawAccess(NamedTuple):
     operator: str
     reads: Sequence[RawRegion]
     writes: Sequence[RawRegion]
-    line: (
-        RawFrames | NoLine
-    )  # lines that called the operator, or its origin if none did
+    # Lines that called the operator, or its origin if none did.
+    line: RawFrames | NoLine
     made: Sequence[RawRegion] = ()  # memory that the operator allocates
 
 

@@ -77,10 +77,8 @@ class Addresses:
             memory.number, memory.origin = found[0].number, found[0].origin
         for one in found:
             self._leave_out(one)
-            memory.start, memory.end = (
-                min(memory.start, one.start),
-                max(memory.end, one.end),
-            )
+            memory.start = min(memory.start, one.start)
+            memory.end = max(memory.end, one.end)
             memory.members |= one.members
         memory.members.add(key)
         self._of.update(dict.fromkeys(memory.members, memory))
@@ -138,9 +136,8 @@ class Storage(weakref.ref[torch.UntypedStorage]):
     # operator reads device memory to fill them (example: mesh ranks).
     is_on_device: bool
     is_shared: bool  # more than one stream has used the storage
-    recorded_streams: tuple[
-        str, ...
-    ]  # of the subject's calls of `Tensor.record_stream`
+    # Of the subject's calls of `Tensor.record_stream`.
+    recorded_streams: tuple[str, ...]
     recorded_at: tuple[Origin, ...]  # line of the first call for each of them
     engine_streams: tuple[str, ...]  # of autograd's calls of the same function
     num_bytes: int  # kept because a freed storage has none
@@ -241,19 +238,12 @@ class StorageTable(StorageNumbers):
         self._living.clear()
 
     def add(
-        self,
-        storage: torch.UntypedStorage,
-        stream: str,
-        *,
-        is_on_device: bool = True,
+        self, storage: torch.UntypedStorage, stream: str, *, is_on_device: bool = True
     ) -> Storage:
         """Number a storage that is new, or whose memory is."""
         added = Storage(storage, self._forget)
-        added.number, added.first_byte = self._count, 0
-        added.key = id(storage)
-        added.stream = stream
-        added.is_on_device = is_on_device
-        added.is_shared = False
+        added.number, added.first_byte, added.key = self._count, 0, id(storage)
+        added.stream, added.is_on_device, added.is_shared = stream, is_on_device, False
         added.recorded_streams = added.engine_streams = ()
         added.recorded_at = ()
         added.num_bytes = storage.nbytes()

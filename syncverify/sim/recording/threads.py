@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
-from unittest.mock import patch
 
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
-from syncverify.sim.device.host_reads import HostReads, reading_as, thread_reads
+from syncverify.sim.device.device_modules import installed
+from syncverify.sim.device.host_reads import reading_as, thread_reads
 from syncverify.sim.device.streams import RankStreams, own_streams, use_streams
 from syncverify.sim.device.torch_internals import (
     NEW_GROUP,
@@ -39,13 +39,10 @@ from syncverify.sim.network.threaded_world import (
     own_world,
     use_world,
 )
+from syncverify.sim.recording.host_reader import HostReader
 from syncverify.sim.recording.operators import effects_of, tensors_at
-from syncverify.sim.turns.own_errors import note_own_error
-from syncverify.sim.turns.refusals import (
-    enter_own_thread,
-    is_own_thread,
-    refuse_thread,
-)
+from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
+from syncverify.sim.turns.refusals import enter_own_thread, is_own_thread, refuse_thread
 from syncverify.sim.turns.scheduler import enter_rank, own_rank
 from syncverify.trace.dispatch_modes import HarnessMode, carry_dispatch_modes
 from syncverify.trace.source_lines import Origin
@@ -111,40 +108,34 @@ class _RefusingCollectives(HarnessMode):
         return func(*args, **(kwargs or {}))
 
 
-@contextmanager
-def refusing_threads_that_communicate() -> Iterator[None]:
+def refusing_threads_that_communicate() -> AbstractContextManager[None]:
     """Refuse collectives of threads that are no ranks, for the length of a block.
 
     Threads that ranks start find the process groups of their rank, and may ask for its number.
     Otherwise torch says on them that there is no default process group, which is wrong.
     """
-    with (
-        patch.object(threading.Thread, "start", _starting(threading.Thread.start)),
-        patch.object(threading.Thread, "join", _joining(threading.Thread.join)),
-        patch.object(Future, "result", _joining(Future.result)),
-        patch.object(
-            ThreadPoolExecutor, "submit", _submitting(ThreadPoolExecutor.submit)
-        ),
-        _refused(RESOLVE_GROUP, lambda: own_rank() is None),
-        _refused(RESOLVE_GROUP_BY_NAME, lambda: own_rank() is None),
-        _refused(NEW_GROUP, lambda: own_rank() is None),
-        _refused(GET_WORLD, lambda: own_rank() is None and not has_groups()),
-    ):
-        yield
+    return installed(_replacements())
 
 
-def _refused(
-    function: tuple[Any, str], is_refused: Callable[[], bool]
-) -> AbstractContextManager[Any]:
-    """Return a context in which a function, an owner and a name, refuses some threads."""
-    original = getattr(*function)
+def _replacements() -> Iterator[tuple[Any, str, Any]]:
+    """Yield each owner, the name of its function, and the replacement."""
+    yield threading.Thread, "start", _starting(threading.Thread.start)
+    for owner, name in ((threading.Thread, "join"), (Future, "result")):
+        yield owner, name, _joining(getattr(owner, name))
+    yield ThreadPoolExecutor, "submit", _submitting(ThreadPoolExecutor.submit)
+    for place in (RESOLVE_GROUP, RESOLVE_GROUP_BY_NAME, NEW_GROUP, GET_WORLD):
+        yield *place, _refusing(getattr(*place), may_have_groups=place is GET_WORLD)
+
+
+def _refusing(original: Callable[..., Any], *, may_have_groups: bool) -> Any:
+    """Refuse threads that are no ranks, or those of them that have no groups either."""
 
     def refusing(*args: Any, **kwargs: Any) -> Any:
-        if is_refused():
+        if own_rank() is None and not (may_have_groups and has_groups()):
             refuse_thread()
         return original(*args, **kwargs)
 
-    return patch.object(*function, refusing)
+    return refusing
 
 
 def _starting(original: Callable[[threading.Thread], None]) -> Any:
@@ -189,17 +180,20 @@ def _submitting(original: Callable[..., Any]) -> Any:
     return submit
 
 
-def _new_reads() -> HostReads | None:
+def _new_reads() -> HostReader | None:
     """Return what notes the reads of a thread that the calling thread starts."""
     streams = own_streams()
-    return thread_reads() if streams is None else streams.recorder.reader_of_thread()
+    reads: HostReader | None = (
+        thread_reads() if streams is None else streams.recorder.reader_of_thread()
+    )
+    return reads
 
 
 def _in_world(
     world: object | None,
     run: Callable[[], None],
     started_at: Origin,
-    reads: HostReads | None,
+    reads: HostReader | None,
 ) -> Callable[[], None]:
     """Return the body of a thread that a rank starts at some line, or a thread of a rank."""
 
@@ -207,11 +201,7 @@ def _in_world(
         enter_own_thread(started_at)
         use_world(world)
         collectives = _RefusingCollectives()  # type: ignore[no-untyped-call]  # torch
-        with collectives, reading_as(reads):
-            try:
-                run()
-            except BaseException as error:
-                note_own_error(error)
-                raise
+        with collectives, reading_as(reads), OWN_ERRORS_NOTED:
+            run()
 
     return run_in_world

@@ -73,13 +73,24 @@ def noting_own_errors(*names: str) -> Callable[[Machine], Machine]:
 def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def noting(*args: Any, **kwargs: Any) -> Any:
-        try:
+        with OWN_ERRORS_NOTED:
             return method(*args, **kwargs)
-        except BaseException as error:
-            note_own_error(error)
-            raise
 
     return noting
+
+
+class _OwnErrorsNoted:
+    """A block whose errors of the machine are noted in the run; for any thread, also nested."""
+
+    def __enter__(self) -> None:
+        """Do nothing; no frame of a block's own is on the stack, as lines are counted."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            note_own_error(error)
+
+
+OWN_ERRORS_NOTED: Final = _OwnErrorsNoted()
 
 
 def note_own_error(error: BaseException) -> None:

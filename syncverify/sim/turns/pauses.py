@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Final
+from contextlib import contextmanager
+from typing import Any, Final
 from unittest.mock import patch
 
 from syncverify.sim.turns.decisions import SECONDS_BETWEEN_POLLS
@@ -30,11 +30,8 @@ def short_pauses() -> Iterator[None]:
         if is_short:
             pass_seconds(seconds)
 
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(time, "sleep", pause))
-        for name in _CLOCKS:
-            clock = _ahead(getattr(time, name))
-            stack.enter_context(patch.object(time, name, clock))
+    clocks: dict[str, Any] = {name: _ahead(getattr(time, name)) for name in _CLOCKS}
+    with patch.multiple(time, sleep=pause, **clocks):
         yield
 
 

@@ -15,13 +15,14 @@ read like the subject's.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from typing import Any, Final, NoReturn, TypeVar
 
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError, SyncverifyError
+from syncverify.holding import holding
 from syncverify.trace.source_lines import CodeLine, NoLine, Origin
 from syncverify.trace.stacks import calling_line
 
@@ -52,19 +53,13 @@ class Refusals:
         """Note a refusal, or an error of the machine; None is none."""
         self.first = self.first or refusal
 
-    @contextmanager
-    def of_the_process(self) -> Iterator[None]:
+    def of_the_process(self) -> AbstractContextManager[Any]:
         """Receive the refusals of this process, for the length of a block.
 
         Patches of torch's names hold for the whole process as well, so that it plays one run
         at a time. A thread of the subject may outlive a run, and is then refused in the next.
         """
-        before = _Process.refusals
-        _Process.refusals = self
-        try:
-            yield
-        finally:
-            _Process.refusals = before
+        return holding(_Process, "refusals", self)
 
 
 class _Process:

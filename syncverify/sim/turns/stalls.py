@@ -73,12 +73,10 @@ class Stall:
 
     kind: Literal["deadlock", "never_returns", "step_bound"]
     ranks: tuple[int, ...]  # global ranks at fault, as far as the scheduler can tell
-    details: tuple[
-        Detail, ...
-    ]  # one a rank, or the stack of the rank that kept its turn
-    named: tuple[
-        SourceLine, ...
-    ] = ()  # lines of the subject that the details name in words
+    # One a rank, or the stack of the rank that kept its turn.
+    details: tuple[Detail, ...]
+    # Lines of the subject that the details name in words.
+    named: tuple[SourceLine, ...] = ()
     # Real ranks cannot go on either, where a host goes on in a wait of a stream.
     is_certain: bool = True
 
