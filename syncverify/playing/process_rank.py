@@ -144,14 +144,8 @@ def _play(part: RankPart, result: RankRun) -> None:
     collectives = CollectiveRecording(part.recorder)
     arithmetic = exact_arithmetic(part.device)
     with unlikely_start(), arithmetic, settings, variables, streams, collectives:
-        play(
-            part.scenario,
-            part.subject,
-            rank=part.rank,
-            device=part.device,
-            result=result,
-            recorder=part.recorder,
-        )
+        scenario, subject, recorder = part.scenario, part.subject, part.recorder
+        play(scenario, subject, part.rank, result, recorder, part.device)
 
 
 def _is_about_a_lost_peer(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ import torch
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.playing.announcement import announce
 from syncverify.playing.gpu_needs import refusing_what_needs_gpus
-from syncverify.playing.play import play
+from syncverify.playing.play import Returned, play
 from syncverify.playing.program.graphs import cpp
 from syncverify.playing.program.leftovers import drop_what_is_undone
 from syncverify.playing.program.rank_program import play as play_rank
@@ -117,10 +117,11 @@ class SimBackend:
         announce(scenario, decisions.planned)
         cpp.prepare(spec.use for spec in scenario.parameters)
         program = _ScenarioProgram(scenario, subject, self._hang_timeout_seconds)
-        run, _, _, machine = play(program, decisions, recorders)
-        if run.fault is not None and machine.world.failures is None:
-            _refuse_waits_for_callbacks(machine, run.fault)
-        return run
+        played = play(program, decisions, recorders)
+        fault, machine = played.run.fault, played.machine
+        if fault is not None and machine.world.failures is None:
+            _refuse_waits_for_callbacks(machine, fault)
+        return played.run
 
     def close(self) -> None:
         """Do nothing: simulated ranks end with their run."""
@@ -136,14 +137,14 @@ class _ScenarioProgram:
     max_steps_per_rank: int = MAX_STEPS_PER_RANK
 
     @property
-    def completes_in_order(self) -> bool:
+    def is_for_nccl(self) -> bool:
         return self.subject.capabilities.is_for_nccl
 
     def prepare(self, machine: SimulatedMachine) -> None:
         machine.world.failures = failures_of(self.scenario.events)
         per_machine = ranks_per_machine(len(machine.recorders))
         for rank, recorder in enumerate(machine.recorders):
-            if self.completes_in_order:
+            if self.is_for_nccl:
                 recorder.streams.backends.default = "nccl"
             if self._sees_gpus:
                 recorder.streams.tell(torch.device("cuda", rank % per_machine))
@@ -155,16 +156,10 @@ class _ScenarioProgram:
             yield
             drop_what_is_undone(results, before)
 
-    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> None:
+    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> Returned:
         with refusing_what_needs_gpus() if self._sees_gpus else nullcontext():
-            play_rank(
-                self.scenario,
-                self.subject,
-                rank=rank,
-                device=torch.device("cpu"),
-                result=result,
-                recorder=recorder,
-            )
+            play_rank(self.scenario, self.subject, rank, result, recorder)
+        return Returned()
 
     @property
     def _sees_gpus(self) -> bool:

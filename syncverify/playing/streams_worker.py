@@ -107,14 +107,7 @@ class _Rank:
         needs = refusing_what_needs_gpus() if sees_gpus else nullcontext()
         settings, variables = restored_settings(), missing_rank_variables()
         with unlikely_start(), exact_arithmetic(), settings, variables, needs:
-            play(
-                scenario,
-                subject,
-                rank=rank,
-                device=torch.device("cpu"),
-                result=self._result,
-                recorder=machine.recorder,
-            )
+            play(scenario, subject, rank, self._result, machine.recorder)
 
 
 def main(wire: Wire) -> None:

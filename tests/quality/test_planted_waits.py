@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from syncverify.faces.simulation.playing import SimulatedProgram, play
+from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.properties import check
@@ -54,7 +54,7 @@ def two_steps(*, foreach: bool) -> Callable[[], None]:
 
 
 def traces_of(program: Callable[[], None]) -> Traces:
-    played = play(SimulatedProgram(program, 2, "cuda"))
+    played = SimulatedProgram(program, 2, "cuda").play()
     assert played.run.fault is None
     return [each.trace for each in played.run.ranks]
 

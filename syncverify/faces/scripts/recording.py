@@ -9,7 +9,6 @@ from typing import Final
 from syncverify.errors import InternalError
 from syncverify.faces.scripts.script import RankJob, Script, show_warnings
 from syncverify.faces.simulation.host_waits import is_deadlock, unknown_stall
-from syncverify.faces.simulation.playing import Played
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.properties.registry import judge_traced
@@ -124,8 +123,8 @@ def _unknown_stall(hub: Hub) -> str:
         return ""
     is_whole = len(hub.outcomes()) == len(hub.ranks)
     ranks = tuple(RankRun(trace=own.last_trace) for own in hub.ranks)
-    passed = Played(Run("sim", ranks), (), (), hub.passed_stall, is_whole)
-    return "" if is_deadlock(passed) else unknown_stall(hub.stall)
+    shows = is_deadlock(Run("sim", ranks), hub.passed_stall, is_whole=is_whole)
+    return "" if shows else unknown_stall(hub.stall)
 
 
 # Another order would be another run of the script.

@@ -13,10 +13,10 @@ from typing import Final
 import torch
 
 from syncverify.explain.witness.other_orders import OtherOrder, other_orders
-from syncverify.faces.simulation.playing import Played, play
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.faces.simulation.simulation import Harm
 from syncverify.judge.ordering.races import Unordered, is_same_work, judge_orderings
+from syncverify.playing.play import Played
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
@@ -25,7 +25,7 @@ from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 _MAX_ORDERS: Final = 8
 _NUM_SHOWN: Final = 8
 # Tensors that each rank returned.
-Values = Sequence[list[torch.Tensor]]
+Values = Sequence[Sequence[torch.Tensor]]
 
 
 def harm_of(
@@ -43,28 +43,32 @@ def _harms(
     pair: Unordered, setup: SimulatedProgram, policy: SchedulePolicy
 ) -> Iterator[Harm]:
     def play_again(recorders: list[RankRecorder]) -> Played:
-        return play(setup, Decisions(policy), recorders)
+        return setup.play(Decisions(policy), recorders)
 
     ranks = range(setup.num_ranks)
     queued = play_again([RankRecorder(keeps_everything=True) for _ in ranks])
     # The machine is late: a collective without a wait has not run at all.
-    prompt = play(setup, Decisions(policy), is_prompt=True)
+    prompt = setup.play(Decisions(policy), is_prompt=True)
     if prompt.run.fault is None:
-        yield from _changes(queued.values, prompt.values)
+        yield from _changes(_values(queued), _values(prompt))
     traces = [each.trace for each in queued.run.ranks]
     found = judge_orderings(traces)
     unordered: list[Unordered] = [*found.races, *found.early_frees]
     alike = (each for each in unordered if is_same_work(each, pair))
     orders = other_orders(alike, traces, play_again, setup.recorders)
     for order in islice(orders, _MAX_ORDERS):
-        yield from _changes(queued.values, _seen(order))
+        yield from _changes(_values(queued), _seen(order))
+
+
+def _values(played: Played) -> list[Sequence[torch.Tensor]]:
+    return [each.tensors for each in played.returned]
 
 
 def _seen(order: OtherOrder[Played]) -> Values:
     """Return the values of another order; none where it cannot be played to the end."""
     if order.adversary.gave_up or order.played.run.fault is not None:
         return ()
-    values = [*order.played.values]
+    values = _values(order.played)
     values[order.rank] = order.adversary.late_read(0) or values[order.rank]
     return values
 

@@ -9,12 +9,12 @@ from typing import Final
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.faces.simulation.harm import harm_of
 from syncverify.faces.simulation.host_waits import refuse_unknown_stall
-from syncverify.faces.simulation.playing import Played, play
 from syncverify.faces.simulation.program import Device, Program, SimulatedProgram
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.properties.registry import judge_traced
 from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun
+from syncverify.playing.play import Played
 from syncverify.scenario.schedule import (
     DEFAULT_SCHEDULE,
     FIRST,
@@ -137,7 +137,7 @@ class _Plays:
         guilty = {line for each in found for line in each.violation.evidence.lines}
         return replace(
             self.unplayed,
-            results=self.shown.results,
+            results=tuple(each.value for each in self.shown.returned),
             violations=tuple(found),
             run=self.shown.run,
             num_runs=self.num_runs,
@@ -167,12 +167,12 @@ class _Plays:
         return timings.coverage or _SO_FAR
 
     def _play(self, decisions: Decisions) -> None:
-        played = play(self.setup, decisions)
+        played = self.setup.play(decisions)
         taken = Schedule.of(decisions.taken)
         refuse_unknown_stall(played, self.setup, taken)
         self.num_runs += 1
-        is_for_nccl = self.setup.device == "cuda"
-        violations = judge_traced(TracedRun(played.run, is_for_nccl=is_for_nccl))
+        traced = TracedRun(played.run, is_for_nccl=self.setup.is_for_nccl)
+        violations = judge_traced(traced)
         if self.shown is None or (violations and not self.found):
             self.shown = played
         for each in violations:
