@@ -15,11 +15,8 @@ from dataclasses import dataclass, replace
 from itertools import chain, combinations
 from typing import Final
 
-from syncverify.errors import UsageError
-from syncverify.faces.whole_step.comparing import compare
 from syncverify.faces.whole_step.outcome import LayoutPlay
-from syncverify.faces.whole_step.playing import reference_of
-from syncverify.faces.whole_step.shrinking import Smaller
+from syncverify.faces.whole_step.shrinking import Smaller, for_values
 from syncverify.faces.whole_step.training import Training
 from syncverify.judge.whole_step.causes import Scaled, WrongQuantity
 from syncverify.judge.whole_step.factors import RELATIVE
@@ -130,13 +127,11 @@ def _changed(best: Smaller, left: list[_Number]) -> Iterator[tuple[Training, Lay
 
 def _played(training: Training, layout: Layout, finding: WrongQuantity) -> _Seen | None:
     """Return the factor in another training; None where it has none, or cannot be played."""
-    try:
-        reference = reference_of(training, layout, noises=())
-        played = compare(training, layout, reference, finds_races=False)
-    except UsageError:  # such as a batch that cannot be divided
+    if (found := for_values(training, layout)) is None:
         return None
+    played, _ = found
     if played.is_right:
         return _Seen(1.0, _numbers(training, played))
     same = (each for each in played.findings if each.is_same(finding))
-    found = next(same, None)
-    return None if found is None else _seen(training, played, found)
+    again = next(same, None)
+    return None if again is None else _seen(training, played, again)

@@ -21,6 +21,7 @@ from syncverify.judge.whole_step.causes import (
     StepMistake,
     WrongQuantity,
 )
+from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.search.budget import Budget
 from syncverify.search.smallest import smallest
@@ -55,12 +56,23 @@ def shrunk(training: Training, played: LayoutPlay, finding: WrongQuantity) -> Sm
     return smallest(Smaller(training, played, finding), _changes, shown_in)
 
 
-def _shown(training: Training, layout: Layout, best: Smaller) -> Smaller | None:
+def for_values(training: Training, layout: Layout) -> tuple[LayoutPlay, OneRank] | None:
+    """Play another training for its values alone; None where it cannot be played.
+
+    Returns:
+        The play, and the values of one rank.
+    """
     try:
         reference = reference_of(training, layout, noises=())
-        played = compare(training, layout, reference, finds_races=False)
+        return compare(training, layout, reference, finds_races=False), reference
     except UsageError:  # such as a batch that cannot be divided
         return None
+
+
+def _shown(training: Training, layout: Layout, best: Smaller) -> Smaller | None:
+    if (found := for_values(training, layout)) is None:
+        return None
+    played, reference = found
     # A gate of one expert is constant: then a part of the model no longer trains.
     if not {*played.zero} <= {*best.played.zero}:
         return None
