@@ -45,6 +45,9 @@ class Program(Protocol):
     def max_steps_per_rank(self) -> int:
         """Turns of a rank after which it never returns."""
 
+    def recorders(self) -> Sequence[RankRecorder]:
+        """Make the recorders of a play, by rank."""
+
     def prepare(self, machine: SimulatedMachine) -> None:
         """Give a new machine its devices and its failures."""
 
@@ -71,8 +74,8 @@ class Played(NamedTuple):
 
 def play(
     program: Program,
-    decisions: Decisions,
-    recorders: Sequence[RankRecorder],
+    decisions: Decisions | None = None,
+    recorders: Sequence[RankRecorder] | None = None,
     *,
     is_prompt: bool = False,
     passes_stalls: bool = False,
@@ -80,6 +83,8 @@ def play(
     """Play a program on all of its ranks.
 
     Args:
+        decisions: The decisions that take the place of timing; None for the first schedule's.
+        recorders: Recorders, by rank, that do more than those of the program.
         is_prompt: Whether each collective ends where it is issued.
         passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
             values.
@@ -89,6 +94,7 @@ def play(
         InternalError: The machine is at fault.
     """
     import_dynamo()
+    decisions, recorders = decisions or Decisions(), recorders or program.recorders()
     machine = SimulatedMachine(
         len(recorders),
         decisions=decisions,

@@ -21,8 +21,7 @@ from syncverify.errors import (
 )
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.gpu_needs import refusing_what_needs_gpus
-from syncverify.playing.messages import Job, JobOutcome, Ready, pack
-from syncverify.playing.packed_subject import unpack_subject
+from syncverify.playing.messages import Job, JobOutcome, Ready, pack, unpack_subject
 from syncverify.playing.process_rank import outcome_of
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
 from syncverify.playing.program.rank_program import play

@@ -37,8 +37,8 @@ from syncverify.playing.messages import (
     Ready,
     Status,
     StatusRequest,
+    unpack_subject,
 )
-from syncverify.playing.packed_subject import unpack_subject
 from syncverify.playing.process_rank import RankPart, play_rank
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.playing.rank_groups import use_loopback

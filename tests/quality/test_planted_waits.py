@@ -19,6 +19,7 @@ from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.properties import check
+from syncverify.playing.play import play
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -54,7 +55,7 @@ def two_steps(*, foreach: bool) -> Callable[[], None]:
 
 
 def traces_of(program: Callable[[], None]) -> Traces:
-    played = SimulatedProgram(program, 2, "cuda").play()
+    played = play(SimulatedProgram(program, 2, "cuda"))
     assert played.run.fault is None
     return [each.trace for each in played.run.ranks]
 

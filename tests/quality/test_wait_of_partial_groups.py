@@ -19,6 +19,7 @@ from syncverify.explain.waits.exposed_time import Link, microseconds
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.ordering.removed_points import points_of, without
+from syncverify.playing.play import play
 from syncverify.trace.source_lines import code_of_line
 from syncverify.trace.sync_points import SyncPoint
 from tests.quality.test_planted_waits import num_disorders
@@ -65,7 +66,7 @@ def loss_in_chunks(num_chunks: int) -> Callable[[], None]:
 def test_no_order_needs_the_wait_of_a_partial_group(
     num_chunks: int, expected: float
 ) -> None:
-    played = SimulatedProgram(loss_in_chunks(num_chunks), 2, "cuda").play()
+    played = play(SimulatedProgram(loss_in_chunks(num_chunks), 2, "cuda"))
     assert played.run.fault is None
     traces = [each.trace for each in played.run.ranks]
     assert num_disorders(traces[0], traces[1:]) == 0

@@ -16,7 +16,7 @@ from syncverify.explain.witness.other_orders import OtherOrder, other_orders
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.faces.simulation.simulation import Harm
 from syncverify.judge.ordering.races import Unordered, is_same_work, judge_orderings
-from syncverify.playing.play import Played
+from syncverify.playing.play import Played, play
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
@@ -43,12 +43,12 @@ def _harms(
     pair: Unordered, setup: SimulatedProgram, policy: SchedulePolicy
 ) -> Iterator[Harm]:
     def play_again(recorders: list[RankRecorder]) -> Played:
-        return setup.play(Decisions(policy), recorders)
+        return play(setup, Decisions(policy), recorders)
 
     ranks = range(setup.num_ranks)
     queued = play_again([RankRecorder(keeps_everything=True) for _ in ranks])
     # The machine is late: a collective without a wait has not run at all.
-    prompt = setup.play(Decisions(policy), is_prompt=True)
+    prompt = play(setup, Decisions(policy), is_prompt=True)
     if prompt.run.fault is None:
         yield from _changes(_values(queued), _values(prompt))
     traces = [each.trace for each in queued.run.ranks]

@@ -24,7 +24,7 @@ from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.device_queues import waits_in_a_circle
 from syncverify.judge.traced import launches_of
-from syncverify.playing.play import Played
+from syncverify.playing.play import Played, play
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.stalls import Stall
@@ -43,7 +43,7 @@ def refuse_unknown_stall(
     if stall is None or stall.is_certain or played.run.fault is None:
         return
     decisions = Decisions(SchedulePolicy(schedule))  # all choices of the play
-    passed = setup.play(decisions, passes_stalls=True)
+    passed = play(setup, decisions, passes_stalls=True)
     if not is_deadlock(passed.run, passed.stall, is_whole=passed.is_whole):
         raise EnvironmentNotSupportedError(unknown_stall(stall))
 

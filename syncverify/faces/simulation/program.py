@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from syncverify.errors import RunEndedError, SyncverifyError, UsageError
 from syncverify.faces.simulation.process_calls import calls_on_ranks
 from syncverify.playing.gpu_needs import refuse_need_of_gpu
-from syncverify.playing.play import Played, Returned, play
+from syncverify.playing.play import Returned
 from syncverify.playing.program.subject_error import SubjectRaisedError
 from syncverify.scenario.settings import PROGRAM_HANG_TIMEOUT_SECONDS
 from syncverify.sim.device.streams import own_streams
@@ -31,7 +31,6 @@ from syncverify.sim.process_wide.rank_variables import (
 from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.recording.data_names import NamingRecorder
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.sim.turns.decisions import Decisions
 from syncverify.sim.turns.refusals import OWN_THREAD
 from syncverify.trace.records import Moment
 from syncverify.trace.run import RankRun
@@ -84,23 +83,6 @@ class SimulatedProgram:
             raise UsageError(f"expected device 'cuda' or 'cpu', not {self.device!r}")
         if problem := _problem(self.program):
             raise UsageError(f"expected a function of a rank: {problem}")
-
-    def play(
-        self,
-        decisions: Decisions | None = None,
-        recorders: Sequence[RankRecorder] | None = None,
-        *,
-        is_prompt: bool = False,
-        passes_stalls: bool = False,
-    ) -> Played:
-        """Play the function on all of its ranks; the options are those of `playing.play`."""
-        return play(
-            self,
-            decisions or Decisions(),
-            recorders or self.recorders(),
-            is_prompt=is_prompt,
-            passes_stalls=passes_stalls,
-        )
 
     def recorders(self) -> list[RankRecorder]:
         """Make the recorders of a play."""

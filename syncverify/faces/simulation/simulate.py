@@ -14,7 +14,7 @@ from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.properties.registry import judge_traced
 from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun
-from syncverify.playing.play import Played
+from syncverify.playing.play import Played, play
 from syncverify.scenario.schedule import (
     DEFAULT_SCHEDULE,
     FIRST,
@@ -69,29 +69,24 @@ def simulate(
         UsageError: An argument is wrong.
     """
     setup = SimulatedProgram(program, ranks, device, hang_timeout_seconds, names_torch)
-    orders = ScheduleRequest(schedules, schedule, seed)
-    *_, simulation = simulations(setup, orders, path_of(program))
+    name = path_of(program)
+    *_, simulation = simulations(setup, name, schedules, schedule, seed)
     return simulation
 
 
 def simulate_for_values(program: Program, ranks: int, device: Device) -> Simulation:
     """Run a program for its values alone: accesses are not recorded, so races are not found."""
     setup = SimulatedProgram(program, ranks, device, records_accesses=False)
-    *_, simulation = simulations(setup, ScheduleRequest(), path_of(program))
+    *_, simulation = simulations(setup, path_of(program))
     return simulation
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRequest:
-    """The orders of ranks to play, as the arguments of `simulate`."""
-
-    schedules: str = "default"
-    schedule: Schedule = DEFAULT_SCHEDULE
-    seed: int = 0
-
-
 def simulations(
-    setup: SimulatedProgram, orders: ScheduleRequest, name: str
+    setup: SimulatedProgram,
+    name: str,
+    schedules: str = "default",
+    schedule: Schedule = DEFAULT_SCHEDULE,
+    seed: int = 0,
 ) -> Iterator[Simulation]:
     """Yield the outcome of a program after each of its plays; the last one is complete.
 
@@ -102,11 +97,11 @@ def simulations(
         All that is known so far.
     """
     setup.check()
-    choice = ScheduleChoice.parse(orders.schedules)
-    unplayed = Simulation(name, setup.num_ranks, setup.device, orders.seed)
+    choice = ScheduleChoice.parse(schedules)
+    unplayed = Simulation(name, setup.num_ranks, setup.device, seed)
     try:
         with naming_torch(is_on=setup.names_torch):
-            yield from _Plays(setup, unplayed).of(choice, orders.schedule)
+            yield from _Plays(setup, unplayed).of(choice, schedule)
     except EnvironmentNotSupportedError as error:
         yield replace(unplayed, refused=str(error))
 
@@ -167,7 +162,7 @@ class _Plays:
         return timings.coverage or _SO_FAR
 
     def _play(self, decisions: Decisions) -> None:
-        played = self.setup.play(decisions)
+        played = play(self.setup, decisions)
         taken = Schedule.of(decisions.taken)
         refuse_unknown_stall(played, self.setup, taken)
         self.num_runs += 1

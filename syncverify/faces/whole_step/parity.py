@@ -13,7 +13,6 @@ from syncverify.faces.whole_step.closed_form import closed_form
 from syncverify.faces.whole_step.comparing import compare, outvoting
 from syncverify.faces.whole_step.data import NotFinite, variations
 from syncverify.faces.whole_step.described import Described, layouts_of, numbers_of
-from syncverify.faces.whole_step.numbers_of_factors import with_its_number
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.faces.whole_step.places import places_of
 from syncverify.faces.whole_step.playing import (
@@ -23,7 +22,7 @@ from syncverify.faces.whole_step.playing import (
     reference_of,
 )
 from syncverify.faces.whole_step.resuming import resumed_plays
-from syncverify.faces.whole_step.shrinking import Smaller, shrunk
+from syncverify.faces.whole_step.shrinking import Smaller, shrunk, with_its_number
 from syncverify.faces.whole_step.training import (
     ALL_ONES,
     Beside,
