@@ -35,8 +35,11 @@ from syncverify.playing.program.graphs.backwards import run_backward
 from syncverify.playing.program.graphs.errors import InjectedError
 from syncverify.playing.program.graphs.hooks import install_lasting_hooks
 from syncverify.playing.program.graphs.losses import Losses
-from syncverify.playing.program.held_objects import held_by_subject
-from syncverify.playing.program.leftovers import Before, calls_of_backward
+from syncverify.playing.program.leftovers import (
+    Before,
+    calls_of_backward,
+    held_by_subject,
+)
 from syncverify.playing.program.model import LocalModel, build_model
 from syncverify.playing.program.own_parameters import (
     OwnParameters,
