@@ -149,9 +149,15 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     Raises:
         UsageError: The training cannot be played.
     """
-    last = None
+    training, last = described.training, None
     with one_thread_of_torch():
-        for last in _comparisons(described, path):
+        check(training, described.layouts, described.numbers)
+        if training.loss is None:
+            outcomes = _own_step(described, path)
+        else:
+            reference = reference_of(training, described.layouts[0])
+            outcomes = _beside(_Reference(described, reference), path)
+        for last in outcomes:
             yield last
     if last is not None:
         _refuse_without_communication(last)
@@ -173,16 +179,6 @@ def _refuse_without_communication(outcome: Parity) -> None:
             "no rank communicates on any layout, so nothing can differ: parallelize() has to "
             "put the model on the mesh, and a layout needs two ranks or more"
         )
-
-
-def _comparisons(described: Described, path: str) -> Iterator[Parity]:
-    training = described.training
-    check(training, described.layouts, described.numbers)
-    if training.loss is None:
-        yield from _own_step(described, path)
-        return
-    reference = reference_of(training, described.layouts[0])
-    yield from _beside(_Reference(described, reference), path)
 
 
 @dataclass(frozen=True, slots=True)
