@@ -16,9 +16,7 @@ from types import FrameType
 
 import torch
 
-from syncverify.errors import (
-    RunEndedError,
-)
+from syncverify.errors import RunEndedError
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.gpu_needs import refusing_what_needs_gpus
 from syncverify.playing.messages import Job, JobOutcome, Ready, pack, unpack_subject
