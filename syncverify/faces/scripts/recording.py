@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from syncverify.errors import InternalError
@@ -34,8 +34,6 @@ class Recording:
     device: Device
     run: Run
     refused: str = ""
-    # How the process of a rank ended without a last word, by rank.
-    lost: dict[int, str] = field(default_factory=dict)
     was_interrupted: bool = False
 
     @property
@@ -98,7 +96,6 @@ def record(
         device=device,
         run=Run("sim", tuple(RankRun(trace=own.trace) for own in hub.ranks), fault),
         refused=next(filter(None, refused), "") or _unknown_stall(hub),
-        lost={own.rank: own.lost for own in hub.ranks if own.lost is not None},
         was_interrupted=was_interrupted,
     )
 
