@@ -10,7 +10,7 @@ import torch.distributed as dist
 from studies.gpu.part import transport_of
 from syncverify.judge.properties import judge_run
 from syncverify.playing.messages import JobOutcome, unpack_result
-from syncverify.playing.process_rank import RankPart, play_rank
+from syncverify.playing.process_rank import RankPart, Seat, play_rank
 from syncverify.playing.rank_groups import KeptTransports
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
@@ -34,9 +34,9 @@ def wrong_in(
     Returns:
         The text of each violation, or of the error of the harness.
     """
-    place = (1, transport_of(device), dist.HashStore(), 0, _TIMEOUT)
+    seat = Seat(transport_of(device), dist.HashStore(), 0, _TIMEOUT, device)
     outcomes: list[JobOutcome] = []
-    part = RankPart(*place, scenario, subject, device, Recorder())
+    part = RankPart(1, seat, scenario, subject, Recorder())
     play_rank(part, outcomes.append, kept)
     outcome = outcomes[0]
     if error := outcome.harness_error or outcome.refusal or outcome.usage_error:

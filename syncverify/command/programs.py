@@ -22,7 +22,7 @@ from syncverify.faces.scripts.recording import Recording
 from syncverify.faces.scripts.script import Script
 from syncverify.faces.scripts.trace_files import read_recording, write_recording
 from syncverify.faces.simulation.program import SimulatedProgram
-from syncverify.faces.simulation.simulate import ScheduleRequest, simulations
+from syncverify.faces.simulation.simulate import simulations
 from syncverify.faces.simulation.simulation import Simulation
 from syncverify.report.console import check_folders, kept_output, say
 from syncverify.report.results import publish
@@ -56,9 +56,13 @@ def simulate(options: SimulateOptions, expected: ProgramPlay | None) -> int:
             options.hang_timeout,
             options.names_torch,
         )
-        schedule = _schedule(options.schedule)
-        orders = ScheduleRequest(options.schedules, schedule, options.seed)
-        known += simulations(setup, orders, options.program)
+        known += simulations(
+            setup,
+            options.program,
+            options.schedules,
+            _schedule(options.schedule),
+            options.seed,
+        )
     _publish(known[-1], options)
     return _code(known[-1], expected)
 

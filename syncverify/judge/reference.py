@@ -17,7 +17,7 @@ import torch
 
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
 from syncverify.playing.program.model import build_model
-from syncverify.playing.program.modules.named import naming_layer, require_finite
+from syncverify.playing.program.modules.layers import naming_layer, require_finite
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import CANCELLING, PLAIN

@@ -138,15 +138,8 @@ def _play_rank(
     init_fake_process_group(rank=rank, world_size=scenario.mesh.num_ranks)
     try:
         with CollectiveRecording(recorder):
-            play(
-                scenario,
-                subject,
-                rank=rank,
-                device=torch.device("cpu"),
-                result=result,
-                recorder=recorder,
-                mesh_builder=_build_own_mesh,
-            )
+            build = _build_own_mesh
+            play(scenario, subject, rank, result, recorder, mesh_builder=build)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

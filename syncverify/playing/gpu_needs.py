@@ -15,6 +15,7 @@ from typing import Final
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.plain_text import in_one_line, kind_of, message_of
 from syncverify.playing.program.subject_error import SubjectRaisedError
+from syncverify.sim.turns.own_errors import with_causes
 from syncverify.sim.turns.refusals import refuse
 from syncverify.trace.source_lines import CodeLine, NoLine
 from syncverify.trace.stacks import outermost_frames
@@ -46,7 +47,8 @@ def refusing_what_needs_gpus() -> Iterator[None]:
     try:
         yield
     except SubjectRaisedError as error:
-        original = next(filter(_speaks_of_gpus, _with_causes(error.original)), None)
+        # The subject may have wrapped a kernel's error.
+        original = next(filter(_speaks_of_gpus, with_causes(error.original)), None)
         if original is None:
             raise
         raise EnvironmentNotSupportedError(
@@ -73,15 +75,6 @@ def _origin(error: BaseException) -> CodeLine | NoLine:
     """Return the subject's line that is nearest to an exception."""
     lines = outermost_frames(traceback.extract_tb(error.__traceback__))
     return lines[-1] if lines else NoLine.UNKNOWN
-
-
-def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and the errors behind it: the subject may have wrapped a kernel's."""
-    known: list[BaseException] = []
-    while error is not None and error not in known:
-        yield error
-        known.append(error)
-        error = error.__cause__ or error.__context__
 
 
 def _speaks_of_gpus(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from syncverify.playing.program.held_objects import num_groups
+from syncverify.playing.program.leftovers import num_groups
 from syncverify.playing.rank_groups import (
     KeptTransports,
     end_groups,

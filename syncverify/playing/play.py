@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import torch
 
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.faults import threads_fault
@@ -20,6 +22,14 @@ from syncverify.sim.turns.stalls import Stall
 from syncverify.trace.run import RankRun, Run
 
 
+class Returned(NamedTuple):
+    """What a program returned on a rank; a rank that did not return has no value."""
+
+    value: Any = None
+    # Copies of the tensors in the value, made when the rank returned.
+    tensors: Sequence[torch.Tensor] = ()
+
+
 class Program(Protocol):
     """A function of a rank, with what its machine has to be like."""
 
@@ -28,12 +38,15 @@ class Program(Protocol):
         """Seconds without progress after which a rank counts as hung."""
 
     @property
-    def completes_in_order(self) -> bool:
+    def is_for_nccl(self) -> bool:
         """Tell whether collectives of one group complete in the order of their launches."""
 
     @property
     def max_steps_per_rank(self) -> int:
         """Turns of a rank after which it never returns."""
+
+    def recorders(self) -> Sequence[RankRecorder]:
+        """Make the recorders of a play, by rank."""
 
     def prepare(self, machine: SimulatedMachine) -> None:
         """Give a new machine its devices and its failures."""
@@ -43,14 +56,15 @@ class Program(Protocol):
     ) -> AbstractContextManager[object]:
         """Return the settings of this process during the play."""
 
-    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> None:
+    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> Returned:
         """Run the program on a rank."""
 
 
-class Ended(NamedTuple):
-    """The end of a play."""
+class Played(NamedTuple):
+    """A play of a program."""
 
     run: Run
+    returned: Sequence[Returned]  # by rank
     # The reason for which no rank could go on; None if there is none.
     stall: Stall | None
     # Whether each rank returned.
@@ -60,15 +74,17 @@ class Ended(NamedTuple):
 
 def play(
     program: Program,
-    decisions: Decisions,
-    recorders: Sequence[RankRecorder],
+    decisions: Decisions | None = None,
+    recorders: Sequence[RankRecorder] | None = None,
     *,
     is_prompt: bool = False,
     passes_stalls: bool = False,
-) -> Ended:
+) -> Played:
     """Play a program on all of its ranks.
 
     Args:
+        decisions: The decisions that take the place of timing; None for the first schedule's.
+        recorders: Recorders, by rank, that do more than those of the program.
         is_prompt: Whether each collective ends where it is issued.
         passes_stalls: Whether hosts go on in waits of streams once no rank can run, without
             values.
@@ -78,22 +94,27 @@ def play(
         InternalError: The machine is at fault.
     """
     import_dynamo()
+    decisions, recorders = decisions or Decisions(), recorders or program.recorders()
     machine = SimulatedMachine(
         len(recorders),
         decisions=decisions,
         recorders=recorders,
         hang_timeout_seconds=program.hang_timeout_seconds,
         max_steps_per_rank=program.max_steps_per_rank,
-        completes_in_order=program.completes_in_order,
+        completes_in_order=program.is_for_nccl,
         passes_stalls=passes_stalls,
     )
     machine.world.is_prompt = is_prompt
     program.prepare(machine)
     results = tuple(RankRun(trace=recorder.trace) for recorder in recorders)
+    returned = [Returned()] * len(recorders)
+
+    def on_rank(rank: int) -> None:
+        returned[rank] = program.on_rank(rank, recorders[rank], results[rank])
+
     with exact_arithmetic(), program.around(machine, results):
-        threads, stall = machine.run(
-            lambda rank: program.on_rank(rank, recorders[rank], results[rank])
-        )
+        threads, stall = machine.run(on_rank)
     fault = threads_fault(threads, stall, machine.world.mismatch)
     run = Run("sim", results, fault, was_very_long=decisions.was_very_long)
-    return Ended(run, stall, all(each.error is None for each in threads), machine)
+    is_whole = all(each.error is None for each in threads)
+    return Played(run, returned, stall, is_whole, machine)

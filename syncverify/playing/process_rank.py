@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -41,21 +42,28 @@ from syncverify.trace.run import RankRun
 
 
 @dataclass(frozen=True, slots=True)
+class Seat:
+    """What a rank that is a process has in all of its jobs."""
+
+    # torch's name of the process group backend.
+    transport: str
+    # The store in which the ranks find each other; stubs of torch lack `clone`.
+    store: Any
+    rank: int
+    # Time after which a collective that waits for an absent rank fails.
+    timeout: timedelta
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
 class RankPart:
     """The part of one rank in a job."""
 
     # Number of the job; it keeps the keys of different jobs apart in the store.
     number: int
-    # torch's name of the process group backend.
-    transport: str
-    # The store in which the ranks find each other.
-    store: dist.Store
-    rank: int
-    # Time after which a collective that waits for an absent rank fails.
-    timeout: timedelta
+    seat: Seat
     scenario: Scenario
     subject: Subject
-    device: torch.device
     recorder: Recorder
 
 
@@ -70,9 +78,9 @@ def play_rank(
     other ranks. Process groups use the transports that are kept, and leave theirs there.
     """
     result = RankRun()
-    refusals = Refusals(part.transport, wake=lambda: None)
+    refusals = Refusals(part.seat.transport, wake=lambda: None)
     with nullcontext() if kept is None else kept.in_use():
-        outcome = outcome_of(lambda: _play(part, result), part.rank, refusals)
+        outcome = outcome_of(lambda: _play(part, result), part.seat.rank, refusals)
         outcome = outcome or JobOutcome(harness_error="the run was ended by no rank")
         tell(replace(outcome, result=pack(result)))
         is_clean = not outcome.is_failure
@@ -131,28 +139,23 @@ def _outcome_unless_refused(
 
 
 def _play(part: RankPart, result: RankRun) -> None:
+    seat, scenario = part.seat, part.scenario
     dist.init_process_group(
-        part.transport,
-        store=dist.PrefixStore(f"job{part.number}", part.store),
-        rank=part.rank,
-        world_size=part.scenario.mesh.num_ranks,
-        timeout=part.timeout,
+        seat.transport,
+        store=dist.PrefixStore(f"job{part.number}", seat.store),
+        rank=seat.rank,
+        world_size=scenario.mesh.num_ranks,
+        timeout=seat.timeout,
     )
     settings, variables = restored_settings(), missing_rank_variables()
     # A process without a GPU has streams, on all its threads.
-    own, is_cpu = StreamQueues(), part.device.type == "cpu"
+    own, is_cpu = StreamQueues(), seat.device.type == "cpu"
     streams = host_streams(lambda: own) if is_cpu else nullcontext()
     collectives = CollectiveRecording(part.recorder)
-    arithmetic = exact_arithmetic(part.device)
+    arithmetic = exact_arithmetic(seat.device)
     with unlikely_start(), arithmetic, settings, variables, streams, collectives:
-        play(
-            part.scenario,
-            part.subject,
-            rank=part.rank,
-            device=part.device,
-            result=result,
-            recorder=part.recorder,
-        )
+        rank, device, recorder = seat.rank, seat.device, part.recorder
+        play(scenario, part.subject, rank, result, recorder, device)
 
 
 def _is_about_a_lost_peer(error: BaseException) -> bool:

@@ -6,14 +6,12 @@ import contextlib
 import functools
 import threading
 from dataclasses import replace
-from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from syncverify.playing.messages import JobOutcome, pack, unpack_result
-from syncverify.playing.process_rank import RankPart, play_rank
+from syncverify.playing.process_rank import RankPart, Seat, play_rank
 from syncverify.playing.rank_groups import KeptTransports
 from syncverify.playing.torchrun_ranks import Pulse
 from syncverify.scenario.scenario import Scenario
@@ -29,27 +27,13 @@ _WATCH_SECONDS = 0.2
 
 
 class RankPlayer:
-    """Plays on a thread: the main thread can stop waiting, and hears the user's Ctrl-C.
+    """Plays on a thread: the main thread can stop waiting, and hears the user's Ctrl-C."""
 
-    Args:
-        timeout: Time after which a collective that waits for an absent rank fails.
-    """
-
-    def __init__(
-        self,
-        transport: str,
-        store: Any,  # a `dist.Store`; stubs of torch lack `clone`
-        rank: int,
-        device: torch.device,
-        timeout: timedelta,
-    ) -> None:
-        self._transport = transport
-        self._rank = rank
-        self._device = device
-        self._timeout = timeout
+    def __init__(self, seat: Seat) -> None:
         # A client of the store serves one call at a time, so each thread has its own.
-        self._store, self._watch_store = store.clone(), store.clone()
-        self._pulse = Pulse(store.clone(), rank)
+        self._seat = replace(seat, store=seat.store.clone())
+        self._watch_store = seat.store.clone()
+        self._pulse = Pulse(seat.store.clone(), seat.rank)
         self._kept = KeptTransports()
         self._epoch = 0
         self._aborted_job = 0
@@ -93,21 +77,11 @@ class RankPlayer:
         return True
 
     def _play_and_tell(self, job: int, scenario: Scenario, subject: Subject) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)
+        if self._seat.device.type == "cuda":
+            torch.cuda.set_device(self._seat.device)
         recorder = Recorder()
         self._pulse.play(job, recorder)
-        part = RankPart(
-            job,
-            self._transport,
-            self._store,
-            self._rank,
-            self._timeout,
-            scenario,
-            subject,
-            self._device,
-            recorder,
-        )
+        part = RankPart(job, self._seat, scenario, subject, recorder)
         play_rank(part, functools.partial(self._tell, job), self._kept)
 
     def _tell(self, job: int, outcome: JobOutcome) -> None:
@@ -115,9 +89,10 @@ class RankPlayer:
             seen = RankRun(trace=unpack_result(outcome.result).trace)
             outcome = replace(outcome, result=pack(seen))
         with IF_THE_STORE_LIVES:
-            self._store.set(f"outcome/{job}/{self._rank}", pack(outcome))
+            store, rank = self._seat.store, self._seat.rank
+            store.set(f"outcome/{job}/{rank}", pack(outcome))
             if outcome.is_failure:
-                self._store.set(f"fault/{job}", "")
+                store.set(f"fault/{job}", "")
 
     def _watch(self, job: int, player: threading.Thread) -> None:
         """End the collectives of this rank some time after a peer has failed.

@@ -45,21 +45,17 @@ _OPERATIONS = _OUTPUTS_COME_FIRST | {
     "recv_": "recv",
 }
 _ROOTED_OPERATIONS = frozenset({"reduce", "broadcast", "gather", "scatter"})
-# Names of collectives by operator of the `_c10d_functional` library.
+# Names of collectives by operator of the `_c10d_functional` library, each with its variants.
 _FUNCTIONAL_OPERATIONS = {
-    "all_reduce": "all_reduce",
-    "all_reduce_": "all_reduce",
-    "all_reduce_coalesced": "all_reduce",
-    "all_reduce_coalesced_": "all_reduce",
-    "all_gather_into_tensor": "all_gather_single",
-    "all_gather_into_tensor_out": "all_gather_single",
-    "all_gather_into_tensor_coalesced": "all_gather_single",
-    "reduce_scatter_tensor": "reduce_scatter_single",
-    "reduce_scatter_tensor_out": "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_single",
-    "broadcast": "broadcast",
-    "broadcast_": "broadcast",
-    "all_to_all_single": "all_to_all_single",
+    f"{operator}{variant}": operation
+    for operator, operation in {
+        "all_reduce": "all_reduce",
+        "all_gather_into_tensor": "all_gather_single",
+        "reduce_scatter_tensor": "reduce_scatter_single",
+        "broadcast": "broadcast",
+        "all_to_all_single": "all_to_all_single",
+    }.items()
+    for variant in ("", "_", "_out", "_coalesced", "_coalesced_")
 }
 
 

@@ -12,7 +12,7 @@ import torch
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.playing.announcement import announce
 from syncverify.playing.gpu_needs import refusing_what_needs_gpus
-from syncverify.playing.play import play
+from syncverify.playing.play import Returned, play
 from syncverify.playing.program.graphs import cpp
 from syncverify.playing.program.leftovers import drop_what_is_undone
 from syncverify.playing.program.rank_program import play as play_rank
@@ -80,46 +80,23 @@ class SimBackend:
         decisions = schedule
         if isinstance(decisions, Schedule):
             decisions = Decisions(SchedulePolicy(decisions))
+        program = _ScenarioProgram(
+            scenario, subject, self._hang_timeout_seconds, self._watches_engine
+        )
         if recorders is not None:
-            return self._play(scenario, subject, decisions, recorders)
-        num_ranks = scenario.mesh.num_ranks
+            return _run(program, decisions, recorders)
         program_has_one_stream = scenario.launch == "current_stream"
         has_one = program_has_one_stream and subject.factory in self._with_one_stream
-        recorders = self._recorders(num_ranks, records_accesses=not has_one)
-        run = self._play(scenario, subject, decisions, recorders)
+        recorders = program.recorders(records_accesses=not has_one)
+        run = _run(program, decisions, recorders)
         if any(recorder.lacks_accesses for recorder in recorders):
             self._with_one_stream.discard(subject.factory)
             again = Decisions(SchedulePolicy(decisions.schedule))
-            recorders = self._recorders(num_ranks, records_accesses=True)
-            run = self._play(scenario, subject, again, recorders)
+            recorders = program.recorders()
+            run = _run(program, again, recorders)
         had_one = all(recorder.streams.is_alone for recorder in recorders)
         if program_has_one_stream and had_one:
             self._with_one_stream.add(subject.factory)
-        return run
-
-    def _recorders(
-        self, num_ranks: int, *, records_accesses: bool
-    ) -> list[RankRecorder]:
-        return [
-            RankRecorder(
-                records_accesses=records_accesses, watches_engine=self._watches_engine
-            )
-            for _ in range(num_ranks)
-        ]
-
-    def _play(
-        self,
-        scenario: Scenario,
-        subject: Subject,
-        decisions: Decisions,
-        recorders: Sequence[RankRecorder],
-    ) -> Run:
-        announce(scenario, decisions.planned)
-        cpp.prepare(spec.use for spec in scenario.parameters)
-        program = _ScenarioProgram(scenario, subject, self._hang_timeout_seconds)
-        run, _, _, machine = play(program, decisions, recorders)
-        if run.fault is not None and machine.world.failures is None:
-            _refuse_waits_for_callbacks(machine, run.fault)
         return run
 
     def close(self) -> None:
@@ -133,17 +110,26 @@ class _ScenarioProgram:
     scenario: Scenario
     subject: Subject
     hang_timeout_seconds: float
+    watches_engine: bool
     max_steps_per_rank: int = MAX_STEPS_PER_RANK
 
     @property
-    def completes_in_order(self) -> bool:
+    def is_for_nccl(self) -> bool:
         return self.subject.capabilities.is_for_nccl
+
+    def recorders(self, *, records_accesses: bool = True) -> list[RankRecorder]:
+        return [
+            RankRecorder(
+                records_accesses=records_accesses, watches_engine=self.watches_engine
+            )
+            for _ in range(self.scenario.mesh.num_ranks)
+        ]
 
     def prepare(self, machine: SimulatedMachine) -> None:
         machine.world.failures = failures_of(self.scenario.events)
         per_machine = ranks_per_machine(len(machine.recorders))
         for rank, recorder in enumerate(machine.recorders):
-            if self.completes_in_order:
+            if self.is_for_nccl:
                 recorder.streams.backends.default = "nccl"
             if self._sees_gpus:
                 recorder.streams.tell(torch.device("cuda", rank % per_machine))
@@ -155,20 +141,26 @@ class _ScenarioProgram:
             yield
             drop_what_is_undone(results, before)
 
-    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> None:
+    def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> Returned:
         with refusing_what_needs_gpus() if self._sees_gpus else nullcontext():
-            play_rank(
-                self.scenario,
-                self.subject,
-                rank=rank,
-                device=torch.device("cpu"),
-                result=result,
-                recorder=recorder,
-            )
+            play_rank(self.scenario, self.subject, rank, result, recorder)
+        return Returned()
 
     @property
     def _sees_gpus(self) -> bool:
         return self.subject.capabilities.device == "cuda"
+
+
+def _run(
+    program: _ScenarioProgram, decisions: Decisions, recorders: Sequence[RankRecorder]
+) -> Run:
+    announce(program.scenario, decisions.planned)
+    cpp.prepare(spec.use for spec in program.scenario.parameters)
+    played = play(program, decisions, recorders)
+    fault, machine = played.run.fault, played.machine
+    if fault is not None and machine.world.failures is None:
+        _refuse_waits_for_callbacks(machine, fault)
+    return played.run
 
 
 def failures_of(events: Sequence[str]) -> Failures | None:

@@ -21,22 +21,17 @@ _WORKER = "syncverify.playing.streams_worker"
 
 
 class StreamsBackend:
-    """Plays scenarios on simulated ranks that are processes.
-
-    Args:
-        hang_timeout_seconds: Time that a rank may keep its turn without a sign of life.
-    """
+    """Plays scenarios on simulated ranks that are processes."""
 
     name = "streams"
 
-    def __init__(self, *, hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS) -> None:
-        self._hang_timeout_seconds = hang_timeout_seconds
+    def __init__(self) -> None:
         self._pool = WorkerPool(_WORKER)
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario on one process per rank."""
         announce(scenario)
-        hub = Hub(self._pool.play(scenario, subject), self._hang_timeout_seconds)
+        hub = Hub(self._pool.play(scenario, subject), HANG_TIMEOUT_SECONDS)
         is_used_up = True
         try:
             hub.run()

@@ -16,13 +16,10 @@ from types import FrameType
 
 import torch
 
-from syncverify.errors import (
-    RunEndedError,
-)
+from syncverify.errors import RunEndedError
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.gpu_needs import refusing_what_needs_gpus
-from syncverify.playing.messages import Job, JobOutcome, Ready, pack
-from syncverify.playing.packed_subject import unpack_subject
+from syncverify.playing.messages import Job, JobOutcome, Ready, pack, unpack_subject
 from syncverify.playing.process_rank import outcome_of
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
 from syncverify.playing.program.rank_program import play
@@ -107,14 +104,7 @@ class _Rank:
         needs = refusing_what_needs_gpus() if sees_gpus else nullcontext()
         settings, variables = restored_settings(), missing_rank_variables()
         with unlikely_start(), exact_arithmetic(), settings, variables, needs:
-            play(
-                scenario,
-                subject,
-                rank=rank,
-                device=torch.device("cpu"),
-                result=self._result,
-                recorder=machine.recorder,
-            )
+            play(scenario, subject, rank, self._result, machine.recorder)
 
 
 def main(wire: Wire) -> None:

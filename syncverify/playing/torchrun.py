@@ -29,6 +29,7 @@ import torch.distributed as dist
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.announcement import announce, token_of_a_death
+from syncverify.playing.process_rank import Seat
 from syncverify.playing.rank_player import (
     GRACE_SECONDS,
     IF_THE_STORE_LIVES,
@@ -115,9 +116,8 @@ class TorchrunBackend:
         # NCCL ends the process at the timeout. The leader gathers for a few windows at most,
         # so it gives its verdict first.
         timeout = timedelta(seconds=10 * hang_timeout_seconds)
-        self._player = RankPlayer(
-            transport, self._store, self.rank, self._device, timeout
-        )
+        seat = Seat(transport, self._store, self.rank, timeout, self._device)
+        self._player = RankPlayer(seat)
         self._epoch = 0
 
     def run(self, scenario: Scenario, subject: Subject) -> Run:

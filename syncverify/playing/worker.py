@@ -37,9 +37,9 @@ from syncverify.playing.messages import (
     Ready,
     Status,
     StatusRequest,
+    unpack_subject,
 )
-from syncverify.playing.packed_subject import unpack_subject
-from syncverify.playing.process_rank import RankPart, play_rank
+from syncverify.playing.process_rank import RankPart, Seat, play_rank
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.playing.rank_groups import use_loopback
 from syncverify.processes.process_state import name_own_thread
@@ -104,18 +104,10 @@ class Worker:
         except Exception:  # noqa: BLE001  # reported as the harness's own fault
             tell(JobOutcome(harness_error=traceback.format_exc()))
             return
-        part = RankPart(
-            number=job.number,
-            transport="gloo",
-            store=dist.TCPStore("127.0.0.1", job.store_port, is_master=False),
-            rank=job.rank,
-            timeout=COLLECTIVE_TIMEOUT,
-            scenario=Scenario.from_json(job.scenario),
-            subject=subject,
-            device=torch.device("cpu"),
-            recorder=self._recorder,
-        )
-        play_rank(part, tell)
+        store = dist.TCPStore("127.0.0.1", job.store_port, is_master=False)
+        seat = Seat("gloo", store, job.rank, COLLECTIVE_TIMEOUT, torch.device("cpu"))
+        scenario = Scenario.from_json(job.scenario)
+        play_rank(RankPart(job.number, seat, scenario, subject, self._recorder), tell)
 
 
 def main(wire: Wire) -> None:

@@ -18,8 +18,8 @@ from syncverify.playing.messages import (
     Ready,
     Status,
     StatusRequest,
+    pack_subject,
 )
-from syncverify.playing.packed_subject import pack_subject
 from syncverify.processes.forked_process import start
 from syncverify.processes.silence import START_SECONDS
 from syncverify.processes.supervised import HungUp, Supervised, attend, heard_from

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 
-from syncverify.playing.packed_subject import pack_subject
+from syncverify.playing.messages import pack_subject
 from syncverify.processes.calls import Crew, run_here, run_in_processes
 from syncverify.progress import Progress
 from syncverify.scenario.coverage import Coverage

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.playing.choice import open_backend
-from syncverify.playing.packed_subject import unpack_subject
+from syncverify.playing.messages import unpack_subject
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.processes.calls import is_to_stop, tell_caller
 from syncverify.progress import SilentProgress

@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from syncverify.errors import ScenarioFormatError
-from syncverify.playing.program.modules.named import require_own_parameters
+from syncverify.playing.program.modules.layers import require_own_parameters
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_meshes import AXIS_NAMES
 from syncverify.scenario.feature_row import Feature, base_word

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from syncverify.faces.simulation.playing import SimulatedProgram, play
+from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.held_memory import HeldMemory, held_memory
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.properties import check
+from syncverify.playing.play import play
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

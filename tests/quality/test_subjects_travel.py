@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 from syncverify.playing.gloo import GlooBackend
-from syncverify.playing.packed_subject import pack_subject
+from syncverify.playing.messages import pack_subject
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve

@@ -16,9 +16,10 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from syncverify.explain.waits.exposed_time import Link, microseconds
-from syncverify.faces.simulation.playing import SimulatedProgram, play
+from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.races import judge_orderings
 from syncverify.judge.ordering.removed_points import points_of, without
+from syncverify.playing.play import play
 from syncverify.trace.source_lines import code_of_line
 from syncverify.trace.sync_points import SyncPoint
 from tests.quality.test_planted_waits import num_disorders

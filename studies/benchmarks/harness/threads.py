@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.testing._internal.distributed.multi_threaded_pg import ProcessLocalGroup
@@ -70,13 +69,6 @@ def _play_rank(
     world_size = scenario.mesh.num_ranks
     dist.init_process_group("threaded", rank=rank, world_size=world_size, store=store)
     try:
-        play(
-            scenario,
-            subject,
-            rank=rank,
-            device=torch.device("cpu"),
-            result=RankRun(),
-            recorder=Recorder(),
-        )
+        play(scenario, subject, rank, RankRun(), Recorder())
     finally:
         dist.destroy_process_group()

@@ -24,7 +24,7 @@ from typing import Final
 from syncverify.errors import ScenarioFormatError
 from syncverify.explain.repair.comparison import Needs
 from syncverify.explain.witness.witness_search import OF_GRADIENTS, find_witness
-from syncverify.playing.program.modules.named import require_own_parameters
+from syncverify.playing.program.modules.layers import require_own_parameters
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import PLAIN

@@ -44,7 +44,7 @@ from syncverify.explain.waits.taken_out import (
     take_out_of_traces,
 )
 from syncverify.judge.ordering.removed_points import REFERENCE
-from syncverify.playing.packed_subject import pack_subject
+from syncverify.playing.messages import pack_subject
 from syncverify.processes.calls import run_in_processes
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario

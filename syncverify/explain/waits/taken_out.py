@@ -28,7 +28,7 @@ from syncverify.judge.ordering.removed_points import (
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Violation
-from syncverify.playing.packed_subject import unpack_subject
+from syncverify.playing.messages import unpack_subject
 from syncverify.playing.sim import SimBackend
 from syncverify.processes.owner_link import Lost
 from syncverify.scenario.replay_token import renamed

@@ -10,7 +10,6 @@ import torch
 
 from syncverify.errors import RunEndedError
 from syncverify.faces.scripts.script import RankJob, warnings_kept
-from syncverify.faces.simulation.playing import call_on_rank
 from syncverify.faces.simulation.process_calls import calls_on_ranks
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.late_imports import import_dynamo
@@ -23,6 +22,7 @@ from syncverify.sim.apart.rank_machine import RankMachine, rank_machine
 from syncverify.sim.process_wide.rank_variables import one_machine
 from syncverify.sim.turns.refusals import OWN_THREAD, Refusals, refusal
 from syncverify.trace.records import Moment
+from syncverify.trace.run import RankRun
 from syncverify.trace.source_files import naming_torch
 
 # Processes that a rank starts are no ranks: they find neither the machine nor its GPUs.
@@ -68,4 +68,4 @@ def _run(job: RankJob, machine: RankMachine) -> None:
     is_eager = torch.compiler.set_stance("force_eager")
     calls, named = calls_on_ranks(machine.turns), naming_torch(is_on=job.names_torch)
     with exact_arithmetic(), is_eager, calls, named, _NO_SPAWN:
-        call_on_rank(setup, job.rank, machine.recorder)
+        setup.on_rank(job.rank, machine.recorder, RankRun())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from syncverify.errors import InternalError
 from syncverify.faces.scripts.script import RankJob, Script, show_warnings
 from syncverify.faces.simulation.host_waits import is_deadlock, unknown_stall
-from syncverify.faces.simulation.playing import Played
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.properties.registry import judge_traced
@@ -35,8 +34,6 @@ class Recording:
     device: Device
     run: Run
     refused: str = ""
-    # How the process of a rank ended without a last word, by rank.
-    lost: dict[int, str] = field(default_factory=dict)
     was_interrupted: bool = False
 
     @property
@@ -99,7 +96,6 @@ def record(
         device=device,
         run=Run("sim", tuple(RankRun(trace=own.trace) for own in hub.ranks), fault),
         refused=next(filter(None, refused), "") or _unknown_stall(hub),
-        lost={own.rank: own.lost for own in hub.ranks if own.lost is not None},
         was_interrupted=was_interrupted,
     )
 
@@ -124,8 +120,8 @@ def _unknown_stall(hub: Hub) -> str:
         return ""
     is_whole = len(hub.outcomes()) == len(hub.ranks)
     ranks = tuple(RankRun(trace=own.last_trace) for own in hub.ranks)
-    passed = Played(Run("sim", ranks), (), (), hub.passed_stall, is_whole)
-    return "" if is_deadlock(passed) else unknown_stall(hub.stall)
+    shows = is_deadlock(Run("sim", ranks), hub.passed_stall, is_whole=is_whole)
+    return "" if shows else unknown_stall(hub.stall)
 
 
 # Another order would be another run of the script.

@@ -21,14 +21,14 @@ from __future__ import annotations
 from collections import Counter
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.faces.simulation.playing import Played, play
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.device_queues import waits_in_a_circle
 from syncverify.judge.traced import launches_of
+from syncverify.playing.play import Played, play
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.stalls import Stall
-from syncverify.trace.run import Traces
+from syncverify.trace.run import Run, Traces
 
 
 def refuse_unknown_stall(
@@ -43,16 +43,16 @@ def refuse_unknown_stall(
     if stall is None or stall.is_certain or played.run.fault is None:
         return
     decisions = Decisions(SchedulePolicy(schedule))  # all choices of the play
-    if not is_deadlock(play(setup, decisions, passes_stalls=True)):
+    passed = play(setup, decisions, passes_stalls=True)
+    if not is_deadlock(passed.run, passed.stall, is_whole=passed.is_whole):
         raise EnvironmentNotSupportedError(unknown_stall(stall))
 
 
-def is_deadlock(passed: Played) -> bool:
-    """Tell whether a play in which hosts go on shows a deadlock."""
-    traces = [each.trace for each in passed.run.ranks]
-    if passed.is_whole and _lacks_ranks(traces):
+def is_deadlock(run: Run, stall: Stall | None, *, is_whole: bool) -> bool:
+    """Tell whether a run in which hosts go on shows a deadlock; in a whole one all ranks return."""
+    traces = [each.trace for each in run.ranks]
+    if is_whole and _lacks_ranks(traces):
         return True
-    stall = passed.stall
     if stall is not None and stall.kind == "deadlock" and stall.is_certain:
         return True
     return waits_in_a_circle(traces)

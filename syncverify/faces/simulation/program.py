@@ -1,4 +1,4 @@
-"""A program and the machine that plays it; anything else is refused before a rank runs.
+"""Any function as a program of a rank; anything else is refused before a rank runs.
 
 Also the regions: names that a program gives to its parts, for reports and timelines.
 """
@@ -6,28 +6,56 @@ Also the regions: names that a program gives to its parts, for reports and timel
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from syncverify.errors import UsageError
+import torch
+from torch.distributed.tensor import DTensor
+from torch.utils._pytree import tree_leaves
+
+from syncverify.errors import RunEndedError, SyncverifyError, UsageError
+from syncverify.faces.simulation.process_calls import calls_on_ranks
+from syncverify.playing.gpu_needs import refuse_need_of_gpu
+from syncverify.playing.play import Returned
+from syncverify.playing.program.subject_error import SubjectRaisedError
 from syncverify.scenario.settings import PROGRAM_HANG_TIMEOUT_SECONDS
 from syncverify.sim.device.streams import own_streams
+from syncverify.sim.machine import SimulatedMachine
+from syncverify.sim.process_wide.rank_variables import (
+    device_index,
+    num_devices,
+    one_machine,
+)
+from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.recording.data_names import NamingRecorder
 from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.sim.turns.refusals import OWN_THREAD
 from syncverify.trace.records import Moment
+from syncverify.trace.run import RankRun
+from syncverify.trace.source_lines import NoLine
 
 Program = Callable[..., Any]
 Device = Literal["cuda", "cpu"]
 
 # Each rank is a thread of this process.
 MAX_RANKS: Final = 4096
+# Outside of all regions.
+_ANYWHERE: Final = Moment("", 0)
+
+
+@runtime_checkable
+class ShowsTensors(Protocol):
+    """A result of a program that has tensors for a reader."""
+
+    def shown_tensors(self) -> Iterator[torch.Tensor]:
+        """Yield the tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedProgram:
-    """A program and the machine that plays it."""
+    """A function of a user, and the machine that plays it."""
 
     # It gets its rank, unless it can be called without an argument and names none `rank`.
     program: Program
@@ -38,6 +66,7 @@ class SimulatedProgram:
     names_torch: bool = False
     # Without the accesses of operators no race is found, and a play takes about half of the time.
     records_accesses: bool = True
+    max_steps_per_rank: int = 1_000_000
 
     def check(self) -> None:
         """Do nothing if the machine can play the program.
@@ -55,16 +84,91 @@ class SimulatedProgram:
         if problem := _problem(self.program):
             raise UsageError(f"expected a function of a rank: {problem}")
 
-    def call(self, rank: int) -> Any:
-        """Call the program on a rank."""
-        return self.program(rank) if _takes_rank(self.program) else self.program()
-
     def recorders(self) -> list[RankRecorder]:
         """Make the recorders of a play."""
         return [
             NamingRecorder(records_accesses=self.records_accesses)
             for _ in range(self.num_ranks)
         ]
+
+    @property
+    def is_for_nccl(self) -> bool:
+        """Tell whether streams and collectives work as with NCCL."""
+        return self.device == "cuda"
+
+    def prepare(self, machine: SimulatedMachine) -> None:
+        """Tell each rank its device."""
+        # No backend of processes plays it.
+        machine.scheduler.refusals.instead = OWN_THREAD
+        for rank, recorder in enumerate(machine.recorders):
+            recorder.moment = _ANYWHERE
+            if self.is_for_nccl:
+                _tell_cuda(recorder, rank, self.num_ranks)
+            else:
+                recorder.streams.backends.tell("gloo")
+
+    @contextmanager
+    def around(self, machine: SimulatedMachine, _: Sequence[RankRun]) -> Iterator[None]:
+        """Let calls of the function act on ranks within a block."""
+        # Compiled code runs as it is written: the recorder sees no operator within a kernel.
+        is_eager = torch.compiler.set_stance("force_eager")
+        calls = calls_on_ranks(machine.scheduler)
+        with restored_settings(), one_machine(), is_eager, calls:
+            yield
+
+    def on_rank(self, rank: int, recorder: RankRecorder, _: RankRun) -> Returned:
+        """Call the function on a rank, and read what it returns on its current stream.
+
+        Raises:
+            SubjectRaisedError: The function raised.
+            SyncverifyError: The machine refuses a call.
+            RunEndedError: The run has ended.
+        """
+        try:
+            with recorder.recording_accesses():
+                result = self._call(rank)
+                local = map(_local, tree_leaves(result))
+                tensors = [each for each in local if each is not None]
+                recorder.read("return", tensors, NoLine.RETURN)
+                recorder.show(_shown(result))
+            with torch.no_grad():
+                return Returned(result, [each.clone() for each in tensors])
+        except (SyncverifyError, RunEndedError):
+            raise
+        except BaseException as error:  # the function's, of any class
+            if self.device == "cuda":
+                refuse_need_of_gpu(error)
+            raise SubjectRaisedError(recorder.moment, error) from error
+
+    def _call(self, rank: int) -> Any:
+        """Call the function on a rank, which may end its process without an error."""
+        try:
+            return self.program(rank) if _takes_rank(self.program) else self.program()
+        except SystemExit as end:
+            if end.code:
+                raise
+            return None
+
+
+def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
+    with one_machine():
+        local_rank = device_index(rank, num_ranks)
+    recorder.streams.backends.default = "nccl"
+    recorder.streams.tell(torch.device("cuda", local_rank), num_devices(num_ranks))
+
+
+def _shown(result: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors of results that are no tensors and show some."""
+    for leaf in tree_leaves(result):
+        if isinstance(leaf, ShowsTensors):
+            yield from leaf.shown_tensors()
+
+
+def _local(value: object) -> torch.Tensor | None:
+    """Return a tensor of a result, of a DTensor the part of this rank; None for other values."""
+    if isinstance(value, DTensor):
+        value = value.to_local()
+    return value.detach() if isinstance(value, torch.Tensor) else None
 
 
 def _problem(program: Any) -> str:

@@ -1,20 +1,29 @@
-"""Simulate a program on ranks that share nothing: the way in for any program."""
+"""Simulate a program on ranks that share nothing: the way in for any program.
+
+Note [The harm of a race]
+    A race says that a value may be wrong. To show one, the program is played again with the first
+    use of the pair running late, as the streams allow, and what it returns is compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
+import torch
+
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.faces.simulation.harm import harm_of
+from syncverify.explain.witness.other_orders import OtherOrder, other_orders
 from syncverify.faces.simulation.host_waits import refuse_unknown_stall
-from syncverify.faces.simulation.playing import Played, play
 from syncverify.faces.simulation.program import Device, Program, SimulatedProgram
-from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
+from syncverify.faces.simulation.simulation import FoundInProgram, Harm, Simulation
+from syncverify.judge.ordering.races import Unordered, is_same_work, judge_orderings
 from syncverify.judge.properties.registry import judge_traced
 from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun
+from syncverify.playing.play import Played, play
 from syncverify.scenario.schedule import (
     DEFAULT_SCHEDULE,
     FIRST,
@@ -24,6 +33,7 @@ from syncverify.scenario.schedule import (
     ScheduleCoverage,
 )
 from syncverify.scenario.settings import PROGRAM_HANG_TIMEOUT_SECONDS
+from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.timings import OtherTimings, may_differ
 from syncverify.subjects.subject_path import path_of
@@ -31,6 +41,11 @@ from syncverify.trace.source_files import naming_torch
 
 # Between two plays; a user may interrupt the rest.
 _SO_FAR: Final = ScheduleCoverage("interrupted before all timings were played")
+# Each order costs a play. If this many orders are harmless, one of the rest rarely does harm.
+_MAX_ORDERS: Final = 8
+_NUM_SHOWN: Final = 8
+# Tensors that each rank returned.
+Values = Sequence[Sequence[torch.Tensor]]
 
 
 def simulate(
@@ -69,29 +84,24 @@ def simulate(
         UsageError: An argument is wrong.
     """
     setup = SimulatedProgram(program, ranks, device, hang_timeout_seconds, names_torch)
-    orders = ScheduleRequest(schedules, schedule, seed)
-    *_, simulation = simulations(setup, orders, path_of(program))
+    name = path_of(program)
+    *_, simulation = simulations(setup, name, schedules, schedule, seed)
     return simulation
 
 
 def simulate_for_values(program: Program, ranks: int, device: Device) -> Simulation:
     """Run a program for its values alone: accesses are not recorded, so races are not found."""
     setup = SimulatedProgram(program, ranks, device, records_accesses=False)
-    *_, simulation = simulations(setup, ScheduleRequest(), path_of(program))
+    *_, simulation = simulations(setup, path_of(program))
     return simulation
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleRequest:
-    """The orders of ranks to play, as the arguments of `simulate`."""
-
-    schedules: str = "default"
-    schedule: Schedule = DEFAULT_SCHEDULE
-    seed: int = 0
-
-
 def simulations(
-    setup: SimulatedProgram, orders: ScheduleRequest, name: str
+    setup: SimulatedProgram,
+    name: str,
+    schedules: str = "default",
+    schedule: Schedule = DEFAULT_SCHEDULE,
+    seed: int = 0,
 ) -> Iterator[Simulation]:
     """Yield the outcome of a program after each of its plays; the last one is complete.
 
@@ -102,11 +112,11 @@ def simulations(
         All that is known so far.
     """
     setup.check()
-    choice = ScheduleChoice.parse(orders.schedules)
-    unplayed = Simulation(name, setup.num_ranks, setup.device, orders.seed)
+    choice = ScheduleChoice.parse(schedules)
+    unplayed = Simulation(name, setup.num_ranks, setup.device, seed)
     try:
         with naming_torch(is_on=setup.names_torch):
-            yield from _Plays(setup, unplayed).of(choice, orders.schedule)
+            yield from _Plays(setup, unplayed).of(choice, schedule)
     except EnvironmentNotSupportedError as error:
         yield replace(unplayed, refused=str(error))
 
@@ -137,7 +147,7 @@ class _Plays:
         guilty = {line for each in found for line in each.violation.evidence.lines}
         return replace(
             self.unplayed,
-            results=self.shown.results,
+            results=tuple(each.value for each in self.shown.returned),
             violations=tuple(found),
             run=self.shown.run,
             num_runs=self.num_runs,
@@ -149,7 +159,9 @@ class _Plays:
         pair = found.violation.evidence.unordered
         if pair is None:
             return found
-        return replace(found, harm=harm_of(pair, self.setup, found.schedule))
+        # None where none of the orders that were played changes a returned value.
+        harm = next(_harms(pair, self.setup, SchedulePolicy(found.schedule)), None)
+        return replace(found, harm=harm)
 
     def _play_others(
         self, choice: ScheduleChoice, first: Decisions
@@ -171,10 +183,63 @@ class _Plays:
         taken = Schedule.of(decisions.taken)
         refuse_unknown_stall(played, self.setup, taken)
         self.num_runs += 1
-        is_for_nccl = self.setup.device == "cuda"
-        violations = judge_traced(TracedRun(played.run, is_for_nccl=is_for_nccl))
+        traced = TracedRun(played.run, is_for_nccl=self.setup.is_for_nccl)
+        violations = judge_traced(traced)
         if self.shown is None or (violations and not self.found):
             self.shown = played
         for each in violations:
             key = each.identity, each.evidence.lines  # equal for one defect in two runs
             self.found.setdefault(key, FoundInProgram(each, taken, played.run))
+
+
+def _harms(
+    pair: Unordered, setup: SimulatedProgram, policy: SchedulePolicy
+) -> Iterator[Harm]:
+    """Yield the harm of each order in which a pair runs the other way round; see the note above."""
+
+    def play_again(recorders: list[RankRecorder]) -> Played:
+        return play(setup, Decisions(policy), recorders)
+
+    ranks = range(setup.num_ranks)
+    queued = play_again([RankRecorder(keeps_everything=True) for _ in ranks])
+    # The machine is late: a collective without a wait has not run at all.
+    prompt = play(setup, Decisions(policy), is_prompt=True)
+    if prompt.run.fault is None:
+        yield from _changes(_values(queued), _values(prompt))
+    traces = [each.trace for each in queued.run.ranks]
+    found = judge_orderings(traces)
+    unordered: list[Unordered] = [*found.races, *found.early_frees]
+    alike = (each for each in unordered if is_same_work(each, pair))
+    orders = other_orders(alike, traces, play_again, setup.recorders)
+    for order in islice(orders, _MAX_ORDERS):
+        yield from _changes(_values(queued), _seen(order))
+
+
+def _values(played: Played) -> list[Sequence[torch.Tensor]]:
+    return [each.tensors for each in played.returned]
+
+
+def _seen(order: OtherOrder[Played]) -> Values:
+    """Return the values of another order; none where it cannot be played to the end."""
+    if order.adversary.gave_up or order.played.run.fault is not None:
+        return ()
+    values = _values(order.played)
+    values[order.rank] = order.adversary.late_read(0) or values[order.rank]
+    return values
+
+
+def _changes(queued: Values, other: Values) -> Iterator[Harm]:
+    """Yield the tensors that differ; NaN equals NaN."""
+    for rank, (ours, theirs) in enumerate(zip(queued, other, strict=False)):
+        for one, two in zip(ours, theirs, strict=False):
+            is_other = (one != two) & ~(one.isnan() & two.isnan())
+            if is_other.any():
+                first = int(is_other.flatten().nonzero()[0])
+                start = first if first >= _NUM_SHOWN else 0
+                yield Harm(rank, _elements(one, start), _elements(two, start), start)
+
+
+def _elements(value: torch.Tensor, start: int) -> list[float]:
+    shown = value.flatten()[start : start + _NUM_SHOWN]
+    parts = torch.view_as_real(shown) if shown.is_complex() else shown
+    return [float(element) for element in parts.flatten()[:_NUM_SHOWN]]

@@ -20,15 +20,16 @@ from torch.utils._pytree import tree_map
 from typing_extensions import override
 
 from syncverify.errors import UsageError
-from syncverify.faces.whole_step.data_words import (
+from syncverify.faces.whole_step.training import (
     ALL_ONES,
     LOCAL_OVERFLOW,
     NAN,
     OVERFLOW,
     PADDING,
     UNEQUAL_TOKENS,
+    Training,
+    Variation,
 )
-from syncverify.faces.whole_step.training import Training, Variation
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.shards import local_part

@@ -10,14 +10,14 @@ from types import ModuleType
 from typing import Any, Final
 
 from syncverify.errors import UsageError
-from syncverify.faces.whole_step.data_words import (
+from syncverify.faces.whole_step.training import (
     LOCAL_OVERFLOW,
     NAN,
     OVERFLOW,
     PADDING,
     UNEQUAL_TOKENS,
+    Training,
 )
-from syncverify.faces.whole_step.training import Training
 from syncverify.judge.whole_step.layout import Layout, all_layouts
 
 _NEEDED: Final = ("build", "parallelize", "batch")

@@ -43,7 +43,7 @@ def check_training(
     batch = training.whole_batch(0)
     if not any(isinstance(each, torch.Tensor) for each in tree_leaves(batch)):
         raise UsageError(
-            f"expected batch() to return tensors, in lists, tuples or dicts, not {_kind(batch)}"
+            f"expected batch() to return tensors, in lists, tuples or dicts, not {type(batch).__name__}"
         )
     _check_same("batch", _numbered(batch), _numbered(training.whole_batch(0)))
     _check_parts(batch, training, layouts, [*numbers])
@@ -185,7 +185,9 @@ def _check_loss(models: Sequence[nn.Module], batch: Any, training: Training) -> 
         found.append(losses_of(training.loss, model, batch, None))
     for name, value in found[0].items():
         if not isinstance(value, torch.Tensor):
-            raise UsageError(f"expected loss() to return a tensor, not {_kind(value)}")
+            raise UsageError(
+                f"expected loss() to return a tensor, not {type(value).__name__}"
+            )
         if value.numel() != 1:
             raise UsageError(
                 "expected loss() to return a tensor with one element, not one of shape "
@@ -197,7 +199,3 @@ def _check_loss(models: Sequence[nn.Module], batch: Any, training: Training) -> 
                 f"its {name} has no gradient"
             )
     _check_same("loss", found[0].items(), found[1].items())
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__

@@ -12,9 +12,7 @@ from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.closed_form import closed_form
 from syncverify.faces.whole_step.comparing import compare, outvoting
 from syncverify.faces.whole_step.data import NotFinite, variations
-from syncverify.faces.whole_step.data_words import ALL_ONES
 from syncverify.faces.whole_step.described import Described, layouts_of, numbers_of
-from syncverify.faces.whole_step.numbers_of_factors import with_its_number
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.faces.whole_step.places import places_of
 from syncverify.faces.whole_step.playing import (
@@ -24,8 +22,9 @@ from syncverify.faces.whole_step.playing import (
     reference_of,
 )
 from syncverify.faces.whole_step.resuming import resumed_plays
-from syncverify.faces.whole_step.shrinking import Smaller, shrunk
+from syncverify.faces.whole_step.shrinking import Smaller, shrunk, with_its_number
 from syncverify.faces.whole_step.training import (
+    ALL_ONES,
     Beside,
     Function,
     Split,
@@ -150,9 +149,15 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
     Raises:
         UsageError: The training cannot be played.
     """
-    last = None
+    training, last = described.training, None
     with one_thread_of_torch():
-        for last in _comparisons(described, path):
+        check(training, described.layouts, described.numbers)
+        if training.loss is None:
+            outcomes = _own_step(described, path)
+        else:
+            reference = reference_of(training, described.layouts[0])
+            outcomes = _beside(_Reference(described, reference), path)
+        for last in outcomes:
             yield last
     if last is not None:
         _refuse_without_communication(last)
@@ -174,16 +179,6 @@ def _refuse_without_communication(outcome: Parity) -> None:
             "no rank communicates on any layout, so nothing can differ: parallelize() has to "
             "put the model on the mesh, and a layout needs two ranks or more"
         )
-
-
-def _comparisons(described: Described, path: str) -> Iterator[Parity]:
-    training = described.training
-    check(training, described.layouts, described.numbers)
-    if training.loss is None:
-        yield from _own_step(described, path)
-        return
-    reference = reference_of(training, described.layouts[0])
-    yield from _beside(_Reference(described, reference), path)
 
 
 @dataclass(frozen=True, slots=True)

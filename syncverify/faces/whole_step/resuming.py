@@ -57,9 +57,7 @@ def resumed_plays(
         for index, layout in enumerate(layouts):
             path = str(Path(folder) / str(index))
             Path(path).mkdir()
-            save = functools.partial(train_and_save, training, layout, path)
-            with watched():
-                simulation = simulate(save, layout.num_ranks, device=training.device)
+            simulation = _played(train_and_save, training, layout, path)
             if not simulation.is_right:
                 number = training.num_micro_batches
                 yield LayoutPlay(layout, number, simulation, saved_on=layout)
@@ -68,11 +66,7 @@ def resumed_plays(
             generators = simulation.results
             following = layouts[(index + 1) % len(layouts)]
             for target in dict.fromkeys((layout, following)):
-                load = functools.partial(load_and_train, training, target, path)
-                with watched():
-                    simulation = simulate(
-                        load, target.num_ranks, device=training.device
-                    )
+                simulation = _played(load_and_train, training, target, path)
                 play = ResumedPlay(
                     _num_before(training),
                     layout,
@@ -83,6 +77,14 @@ def resumed_plays(
                     training.own,
                 )
                 yield _compared(training, simulation, play)
+
+
+def _played(
+    half: Function, training: Training, layout: Layout, path: str
+) -> Simulation:
+    program = functools.partial(half, training, layout, path)
+    with watched():
+        return simulate(program, layout.num_ranks, device=training.device)
 
 
 def _compared(

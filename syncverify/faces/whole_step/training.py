@@ -16,14 +16,15 @@ from syncverify.errors import UsageError
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.whole_step.watching import watch_bases
 from syncverify.judge.whole_step.layout import Layout, Own
+from syncverify.scenario.settings import DATA
 from syncverify.sim.process_wide.generators import seed_torch
 
 Function = Callable[..., Any]
 # Axis to the dimension of the batch that is split over it, axes that split its rows, or a function
 # of batch and mesh.
 Split = Mapping[str, int] | Sequence[str] | Function
-
-
+# The words of data that a training is played with.
+PLAIN, UNEQUAL_TOKENS, PADDING, OVERFLOW, LOCAL_OVERFLOW, NAN, ALL_ONES = DATA
 _FUNCTIONS: Final = (
     "build",
     "parallelize",
@@ -140,7 +141,7 @@ class Training:
         model = call(self.build, self.sizes)
         if not isinstance(model, nn.Module):
             raise UsageError(
-                f"expected build() to return a torch.nn.Module, not {_kind(model)}"
+                f"expected build() to return a torch.nn.Module, not {type(model).__name__}"
             )
         if any(each.is_meta for each in model.parameters()):
             raise UsageError("expected build() to return values, not the device 'meta'")
@@ -228,7 +229,3 @@ def _cast(leaf: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if leaf.is_complex():
         return leaf.to(dtype.to_complex())
     return leaf.to(dtype) if leaf.is_floating_point() else leaf
-
-
-def _kind(value: object) -> str:
-    return type(value).__name__

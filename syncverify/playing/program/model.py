@@ -28,8 +28,11 @@ from syncverify.playing.program.graphs.losses import (
     total,
 )
 from syncverify.playing.program.graphs.uses import USES, added_to
+from syncverify.playing.program.modules.layers import (
+    module_loss,
+    require_own_parameters,
+)
 from syncverify.playing.program.modules.model import initial_value
-from syncverify.playing.program.modules.named import module_loss, require_own_parameters
 from syncverify.playing.program.own_parameters import local_part
 from syncverify.playing.program.training_program import Drop
 from syncverify.scenario import step_plan

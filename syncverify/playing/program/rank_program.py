@@ -35,8 +35,11 @@ from syncverify.playing.program.graphs.backwards import run_backward
 from syncverify.playing.program.graphs.errors import InjectedError
 from syncverify.playing.program.graphs.hooks import install_lasting_hooks
 from syncverify.playing.program.graphs.losses import Losses
-from syncverify.playing.program.held_objects import held_by_subject
-from syncverify.playing.program.leftovers import Before, calls_of_backward
+from syncverify.playing.program.leftovers import (
+    Before,
+    calls_of_backward,
+    held_by_subject,
+)
 from syncverify.playing.program.model import LocalModel, build_model
 from syncverify.playing.program.own_parameters import (
     OwnParameters,
@@ -84,6 +87,7 @@ from syncverify.trace.source_lines import SourceLine
 
 MeshBuilder = Callable[[MeshSpec, torch.device], DeviceMesh]
 
+CPU: Final = torch.device("cpu")
 BYTES_PER_MB = 2**20  # d9d, DDP and Megatron mean MiB when they say MB
 _PHASES: Final[Mapping[Method, Phase]] = {
     "bind": "bind",
@@ -99,11 +103,11 @@ _PHASES: Final[Mapping[Method, Phase]] = {
 def play(
     scenario: Scenario,
     subject: Subject,
-    *,
     rank: int,
-    device: torch.device,
     result: RankRun,
     recorder: Recorder,
+    device: torch.device = CPU,
+    *,
     mesh_builder: MeshBuilder = build_mesh,
 ) -> None:
     """Play a scenario, whose mesh spans the default process group, on one rank.
@@ -126,14 +130,7 @@ def play(
         install_lasting_hooks(model.parameters.values())
     recorder.watch(model.local_gradients, model.parameters)
     streams = CallerStreams(scenario.launch, device)
-    _RankProgram(
-        scenario=scenario,
-        subject=subject,
-        model=model,
-        result=result,
-        recorder=recorder,
-        streams=streams,
-    ).play()
+    _RankProgram(scenario, subject, model, result, recorder, streams).play()
 
 
 def _call(function: Callable[[], torch.Tensor]) -> torch.Tensor:

@@ -106,7 +106,7 @@ def own_error_behind(
     See Note [An error of the machine]. `called_at` is the line of the subject that called the
     machine, if the error, which reached the subject, has none.
     """
-    for each in _with_causes(error):
+    for each in with_causes(error):
         if (place := _place_of(each)) is not None:
             lines = outermost_frames(traceback.extract_tb(error.__traceback__))
             line = lines[-1] if lines else called_at
@@ -116,7 +116,8 @@ def own_error_behind(
     return None
 
 
-def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
+def with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, and the errors that it was raised from or after."""
     known: list[BaseException] = []
     waiting = [error]
     while waiting:

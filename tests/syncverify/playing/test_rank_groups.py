@@ -20,7 +20,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from syncverify.playing import rank_player, torchrun
 from syncverify.playing.messages import JobOutcome, pack
-from syncverify.playing.process_rank import RankPart, play_rank
+from syncverify.playing.process_rank import RankPart, Seat, play_rank
 from syncverify.playing.rank_groups import KeptTransports
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.sim.device.torch_internals import forget_backend
@@ -102,9 +102,8 @@ def stand_in() -> Iterator[StandIn]:
 
 
 def part_of(number: int, transport: str, store: dist.Store, subject: Any) -> RankPart:
-    place = (number, transport, store, 0, timedelta(seconds=5))
-    cpu = torch.device("cpu")
-    return RankPart(*place, ALONE, resolve(subject), cpu, Recorder())
+    seat = Seat(transport, store, 0, timedelta(seconds=5), torch.device("cpu"))
+    return RankPart(number, seat, ALONE, resolve(subject), Recorder())
 
 
 def played(subject: Any, stand_in: StandIn) -> list[Any]:

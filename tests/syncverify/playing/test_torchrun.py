@@ -4,8 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
-from typing import cast
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ import torch.distributed as dist
 from syncverify.command.verification.reported_search import _check_numbers
 from syncverify.errors import UsageError
 from syncverify.playing.messages import JobOutcome
+from syncverify.playing.process_rank import Seat
 from syncverify.playing.rank_player import RankPlayer
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.scenario.settings import Settings
@@ -58,12 +59,18 @@ class GoneStore:
         raise dist.DistNetworkError("Failed to recv, got 0 bytes")
 
 
+def player_on(store: object) -> RankPlayer:
+    player = RankPlayer.__new__(RankPlayer)
+    player._seat = Seat("gloo", store, 1, timedelta(), torch.device("cpu"))
+    player._aborted_job = 0
+    return player
+
+
 def test_a_rank_whose_outcome_nobody_takes_raises_nothing_on_its_thread() -> None:
     """The main thread says in one line that the store is gone."""
-    player = RankPlayer.__new__(RankPlayer)
-    player._rank, player._aborted_job = 1, 0
-    player._store = cast(dist.TCPStore, GoneStore())
-    player._tell(1, JobOutcome(fault=Fault("raised", (1,), "rank 1 raised")))
+    player_on(GoneStore())._tell(
+        1, JobOutcome(fault=Fault("raised", (1,), "rank 1 raised"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,10 +84,9 @@ def test_a_rank_whose_outcome_nobody_takes_raises_nothing_on_its_thread() -> Non
 def test_peers_of_a_rank_that_failed_stop_waiting(
     outcome: JobOutcome, is_noted: object
 ) -> None:
-    player = RankPlayer.__new__(RankPlayer)
-    player._rank, player._aborted_job, player._store = 1, 0, dist.HashStore()
-    player._tell(1, outcome)
-    assert player._store.check(["fault/1"]) is is_noted
+    store = dist.HashStore()
+    player_on(store)._tell(1, outcome)
+    assert store.check(["fault/1"]) is is_noted
 
 
 def test_more_ranks_than_processes_are_refused() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from syncverify.playing.program.modules.named import module_parameters
+from syncverify.playing.program.modules.layers import module_parameters
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT
 from syncverify.scenario.features import features_outside, optional_features, size_of
 from syncverify.scenario.scenario import Scenario

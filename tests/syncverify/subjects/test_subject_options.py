@@ -4,7 +4,7 @@ import pytest
 
 from syncverify.errors import SubjectError
 from syncverify.judge.properties import check
-from syncverify.playing.packed_subject import pack_subject, unpack_subject
+from syncverify.playing.messages import pack_subject, unpack_subject
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

@@ -13,7 +13,7 @@ from syncverify.playing.program.graphs import cpp
 from syncverify.playing.program.graphs.backwards import BACKWARDS, run_backward
 from syncverify.playing.program.graphs.uses import USES
 from syncverify.playing.program.model import build_model
-from syncverify.playing.program.modules.named import module_parameters
+from syncverify.playing.program.modules.layers import module_parameters
 from syncverify.scenario.feature_table import PLAIN, WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
