@@ -12,6 +12,13 @@ from functools import cached_property
 from typing import Any, Final
 
 from syncverify.errors import LayerError
+from syncverify.explain.case import (
+    ENDED_FROM_OUTSIDE,
+    MAX_RANKS,
+    Case,
+    drawn_scenarios,
+    is_mended,
+)
 from syncverify.explain.repair.comparison import (
     Measured,
     is_unchanged,
@@ -20,13 +27,6 @@ from syncverify.explain.repair.comparison import (
 )
 from syncverify.explain.repair.cost import Cost, MeasuringRecorder, cost_of
 from syncverify.explain.repair.other_scenarios import measured_scenarios
-from syncverify.explain.repair.plays import (
-    ENDED_FROM_OUTSIDE,
-    MAX_RANKS,
-    drawn_scenarios,
-    identities_of,
-    is_mended,
-)
 from syncverify.explain.repair.scope import Scope, listening
 from syncverify.explain.repair.source_edit import (
     Edit,
@@ -41,12 +41,10 @@ from syncverify.judge.ordering.races import is_same_work, judge_orderings
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Identity
-from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.drawing import Drawing
-from syncverify.search.found_violation import Fix, FoundViolation
-from syncverify.subjects.subject import Subject
+from syncverify.search.found_violation import Fix
 from syncverify.trace.run import Run
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine, lines_among
@@ -71,12 +69,9 @@ class CostVerdict:
 
 
 @dataclass
-class Game:
+class Game(Case):
     """The plays of one violation's scenario with changes."""
 
-    found: FoundViolation
-    subject: Subject
-    backend: SimBackend
     num_slow_runs: int = 0  # that were ended from outside
     _files: dict[str, LiveFile] = field(default_factory=dict)
     _plays: dict[tuple[Scenario, Edit | None], Measured] = field(default_factory=dict)
@@ -166,7 +161,7 @@ class Game:
         run = self._run(scenario, edit, recorders)
         if run is None:
             return Measured(scenario, None, reaches_end=False, cost=Cost())
-        found = identities_of(scenario, run, self.subject)
+        found = self.identities_of(scenario, run)
         traces = [each.everything for each in recorders]
         cost = cost_of(traces, sum(each.peak_bytes for each in recorders))
         return Measured(scenario, found, run.fault is None, cost)
@@ -182,10 +177,9 @@ class Game:
 
     def disorders(self) -> list[Disorder]:
         """List the missing orders of the scenario, the one that the violation tells first."""
-        scenario, race = self.found.scenario, self.found.violation.evidence.unordered
-        run = self.backend.run(scenario, self.subject, self.found.schedule)
+        race = self.found.violation.evidence.unordered
         is_for_nccl = self.subject.capabilities.is_for_nccl
-        found = TracedRun(run, is_for_nccl=is_for_nccl).disorders
+        found = TracedRun(self.play(), is_for_nccl=is_for_nccl).disorders
         return sorted(
             found,
             key=lambda each: not any(is_same_work(e, race) for e in each.found if race),
@@ -262,7 +256,7 @@ class Game:
         # The search for remedies takes long, and it is enough that some order is missing.
         if edit is not None and scenario == self.found.scenario and _lacks_order(run):
             return _SOME
-        return identities_of(scenario, run, self.subject)
+        return self.identities_of(scenario, run)
 
     def _run(
         self,

@@ -20,10 +20,8 @@ from typing import Any, Final
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.explain.repair.plays import SLOW, identities_of, is_mended
+from syncverify.explain.case import SLOW, Case, is_mended
 from syncverify.judge.violation import Identity
-from syncverify.playing.sim import SimBackend
-from syncverify.search.found_violation import FoundViolation
 from syncverify.search.plain_state import NOT_SET, LeftOver, Spot, state_of
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject, same_signature
@@ -37,16 +35,14 @@ _MAX_PATTERNS: Final = 8  # of paths to set back
 _OF_CHANCE: Final = "subject_is_deterministic"
 
 
-def left_over(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> tuple[LeftOver, ...]:
+def left_over(case: Case) -> tuple[LeftOver, ...]:
     """Return up to three values that make a later step wrong; see Note [Left over]."""
-    violation, scenario = found.violation, found.scenario
+    violation, scenario = case.found.violation, case.found.scenario
     is_played = scenario.num_steps > 1 and scenario.synchronizers == "one"
     is_repeatable = violation.cause not in SLOW and violation.property != _OF_CHANCE
     if not (is_played and is_repeatable) or violation.evidence.step == 0:
         return ()
-    plays = _Plays(found, subject, backend)
+    plays = _Plays(case.found, case.subject, case.backend)
     rank = min(violation.ranks, default=0)
     differing = plays.differing(rank)
     patterns = [*dict.fromkeys(each.pattern for each in differing)][:_MAX_PATTERNS]
@@ -56,20 +52,17 @@ def left_over(
     return tuple(each for each in shown if each.pattern in chosen)[:_NUM_SHOWN]
 
 
-@dataclass(slots=True)
-class _Plays:
+@dataclass
+class _Plays(Case):
     """Plays of one violation's scenario, as it is and with values set back."""
 
-    found: FoundViolation
-    subject: Subject
-    backend: SimBackend
     _before: set[Identity] = field(default_factory=set)
     _num_slow: int = 0
 
     def differing(self, rank: int) -> list[LeftOver]:
         """Return what differs on a rank where the wrong step begins, counted values first."""
         run, watches = self._played(())
-        self._before = self._identities(run)
+        self._before = self.identities_of(self.found.scenario, run)
         by_step = watches[rank].differing
         if not by_step or self.found.violation.identity not in self._before:
             return []
@@ -99,10 +92,8 @@ class _Plays:
             return False
         if run.fault is not None:
             self._num_slow += run.fault.kind in SLOW
-        return is_mended(self.found.violation, self._identities(run), self._before)
-
-    def _identities(self, run: Run) -> set[Identity]:
-        return identities_of(self.found.scenario, run, self.subject)
+        after = self.identities_of(self.found.scenario, run)
+        return is_mended(self.found.violation, after, self._before)
 
     def _played(self, patterns: Collection[str]) -> tuple[Run, list[_Watch]]:
         scenario = self.found.scenario
@@ -111,10 +102,8 @@ class _Plays:
             _Watch(made, patterns, scenario.num_steps)
             for _ in range(scenario.mesh.num_ranks)
         ]
-        run = self.backend.run(
-            scenario, _noting(self.subject, made), self.found.schedule, watches
-        )
-        return run, watches
+        watched = Case(self.found, _noting(self.subject, made), self.backend)
+        return watched.play(watches), watches
 
 
 def _noting(subject: Subject, made: dict[int, Synchronizer]) -> Subject:

@@ -16,6 +16,7 @@ from typing import Final
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
+from syncverify.explain.case import Case
 from syncverify.explain.waits.answers import HarmWithout, WhyUndecided
 from syncverify.explain.waits.exposed_time import Link, microseconds
 from syncverify.explain.witness.witness_search import find_witness
@@ -275,7 +276,7 @@ def _wrong_numbers(
         if isinstance(each.violation.evidence, WrongGradient):
             yield _shown(each.violation)
     for each in shown:
-        witness = find_witness(each, subject, backend)
+        witness = find_witness(Case(each, subject, backend))
         if isinstance(witness, Witness):
             yield witness.outcome, witness.expected, witness.observed
 

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from syncverify.explain.case import Case
 from syncverify.explain.repair import diagnosis
 from syncverify.explain.repair.fix_search import find_fix
 from syncverify.explain.repair.game import Game
@@ -43,7 +44,7 @@ def fix_of(entry_id: str) -> Fix | None:
     subject = entry_of(entry_id).defect()
     found = violation(subject)
     assert found is not None
-    return find_fix(found, subject, BACKEND)
+    return find_fix(Case(found, subject, BACKEND))
 
 
 @pytest.mark.long
@@ -96,7 +97,7 @@ def test_a_fix_names_nothing_that_the_harness_holds() -> None:
     subject = resolve(DropsHandles)
     found = violation(subject)
     assert found is not None
-    fix = find_fix(found, subject, BACKEND)
+    fix = find_fix(Case(found, subject, BACKEND))
     assert fix is not None
     assert "async_op=True).wait()" in fix.lines[1]
 
@@ -151,7 +152,7 @@ def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
     subject = Subject("SendsFullBuckets", SendsFullBuckets, Capabilities())
     found = violation(subject)
     assert found is not None
-    fix = find_fix(found, subject, BACKEND)
+    fix = find_fix(Case(found, subject, BACKEND))
     assert fix is not None
     assert fix.lines[-1] == "+ self.reduce_bucket()"
     assert str(fix.place).endswith(" in wait")
@@ -176,7 +177,7 @@ def test_the_line_that_raises_is_neither_removed_nor_kept_from_running() -> None
     found = violation(subject)
     assert found is not None
     assert found.violation.cause.startswith("raised_")
-    assert find_fix(found, subject, BACKEND) is None
+    assert find_fix(Case(found, subject, BACKEND)) is None
 
 
 class NoSum(PlainGrads):
@@ -301,7 +302,7 @@ def reported_by_fix(subject: type, *scenarios: Scenario) -> list[FoundViolation]
     resolved = resolve(subject)
 
     def diagnose(entry: FoundViolation) -> FoundViolation:
-        return replace(entry, fix=find_fix(entry, resolved, BACKEND))
+        return replace(entry, fix=find_fix(Case(entry, resolved, BACKEND)))
 
     found: Iterable[FoundViolation] = entries(resolved, *scenarios)
     return diagnosis.diagnosed_by_fix(found, diagnose, resolved, BACKEND)

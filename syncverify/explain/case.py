@@ -1,8 +1,9 @@
-"""Plays to compare with: of drawn scenarios, and of a violation that may be mended."""
+"""A violation with its plays: again, and of drawn scenarios to compare with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from syncverify.judge.consequences import consequences_of
@@ -12,6 +13,8 @@ from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
+from syncverify.search.found_violation import FoundViolation
+from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Run
 
@@ -29,20 +32,30 @@ def drawn_scenarios(capabilities: Capabilities) -> list[Scenario]:
     return Drawing(capabilities, MAX_RANKS, _NUM_DRAWN, _SEED).drawn()
 
 
-def right_scenarios(
-    subject: Subject, backend: SimBackend
-) -> Iterator[tuple[Scenario, Run]]:
-    """Yield the drawn scenarios that hold every property, each with its run."""
-    for scenario in drawn_scenarios(subject.capabilities):
-        run = backend.run(scenario, subject)
-        if run.fault is None and not check(scenario, run, subject.capabilities):
-            yield scenario, run
+@dataclass
+class Case:
+    """A violation of a subject, which is played again."""
 
+    found: FoundViolation
+    subject: Subject
+    backend: SimBackend
 
-def identities_of(scenario: Scenario, run: Run, subject: Subject) -> set[Identity]:
-    """Return the violations of a run."""
-    found = check(scenario, run, subject.capabilities)
-    return {violation.identity for violation in found}
+    def play(self, recorders: Sequence[RankRecorder] | None = None) -> Run:
+        """Play the scenario of the violation, as it was played when it was found."""
+        found = self.found
+        return self.backend.run(found.scenario, self.subject, found.schedule, recorders)
+
+    def identities_of(self, scenario: Scenario, run: Run) -> set[Identity]:
+        """Return the violations of a run."""
+        found = check(scenario, run, self.subject.capabilities)
+        return {violation.identity for violation in found}
+
+    def right_scenarios(self) -> Iterator[tuple[Scenario, Run]]:
+        """Yield the drawn scenarios that hold every property, each with its run."""
+        for scenario in drawn_scenarios(self.subject.capabilities):
+            run = self.backend.run(scenario, self.subject)
+            if run.fault is None and not self.identities_of(scenario, run):
+                yield scenario, run
 
 
 def is_mended(
