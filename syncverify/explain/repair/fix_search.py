@@ -45,8 +45,10 @@ def find_fix(case: Case) -> Fix | None:
     if not game.shows_violation():
         return None
     search = _Search(game)
-    if fix := search.among(_orders(game)):
-        return fix
+    if game.found.violation.evidence.unordered is not None:
+        orders = (e for each in game.disorders() for e in candidates(each, game))
+        if fix := search.among(orders):
+            return fix
     # A flag or a step number may be meant to stay, and the code that reads the number be wrong.
     is_surely_left = all(each.is_grown for each in case.found.left_over)
     if is_surely_left and not search.accepted and (fix := _set_back(game)):
@@ -120,12 +122,6 @@ def _set_back(game: Game) -> Fix | None:
 
 def _sources(functions: Iterable[tuple[Source, Function]]) -> list[Source]:
     return [*{source.path: source for source, _ in functions}.values()]
-
-
-def _orders(game: Game) -> Iterator[Edit]:
-    if game.found.violation.evidence.unordered is not None:
-        for disorder in game.disorders():
-            yield from candidates(disorder, game)
 
 
 def _changes(game: Game) -> Iterator[Edit]:

@@ -199,7 +199,9 @@ class Game(Case):
         constructors = (vars(each).get("__init__") for each in self._classes)
         given = filter(None, map(line_of, constructors))
         seen = {(line.file, line.number) for line in given}
-        for line in (*lines, *self._methods(), *self._beside()):
+        owned = (each for owner in self._classes for each in vars(owner).values())
+        methods = filter(None, map(line_of, owned))
+        for line in (*lines, *methods, *self._beside()):
             source = source_of(line.file)
             function = source.function_at(line.number) if source else None
             if source and function and (source.path, function.lineno) not in seen:
@@ -210,10 +212,6 @@ class Game(Case):
     def _classes(self) -> tuple[type, ...]:
         """The subject's class and its bases, the nearest first."""
         return getattr(self.subject.factory, "__mro__", ())
-
-    def _methods(self) -> Iterator[SourceLine]:
-        methods = (each for owner in self._classes for each in vars(owner).values())
-        yield from filter(None, map(line_of, methods))
 
     def _beside(self) -> Iterator[SourceLine]:
         """Yield the methods of the other classes in the file of the subject's class."""
@@ -254,8 +252,10 @@ class Game(Case):
         if run is None:
             return None
         # The search for remedies takes long, and it is enough that some order is missing.
-        if edit is not None and scenario == self.found.scenario and _lacks_order(run):
-            return _SOME
+        if edit is not None and scenario == self.found.scenario:
+            orderings = judge_orderings([rank_run.trace for rank_run in run.ranks])
+            if orderings.races or orderings.early_frees:
+                return _SOME
         return self.identities_of(scenario, run)
 
     def _run(
@@ -280,12 +280,6 @@ class Game(Case):
         if path not in self._files:
             self._files[path] = LiveFile(path)
         return self._files[path]
-
-
-def _lacks_order(run: Run) -> bool:
-    """Tell whether streams leave some work of a run without an order."""
-    orderings = judge_orderings([rank_run.trace for rank_run in run.ranks])
-    return bool(orderings.races or orderings.early_frees)
 
 
 def _dedented(lines: list[str]) -> list[str]:

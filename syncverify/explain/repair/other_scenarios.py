@@ -187,7 +187,10 @@ def measured_scenarios(
     """
     listed = [*_plain(), *_varied(), *_like(found)]
     if not capabilities.varying_accumulations:
-        listed = [*map(_with_equal_steps, listed)]
+        listed = [
+            replace(each, accumulations=(max(each.accumulations),) * each.num_steps)
+            for each in listed
+        ]
     yield from _within(capabilities, listed)
 
 
@@ -257,11 +260,6 @@ def _like(found: Scenario) -> Iterator[Scenario]:
             turns = larger.mesh.num_ranks * larger.num_steps
             largest = num_bytes // (turns * len(copies))
             yield replace(larger, bucket_cap_bytes=max(1, largest * held))
-
-
-def _with_equal_steps(scenario: Scenario) -> Scenario:
-    counts = scenario.accumulations
-    return replace(scenario, accumulations=(max(counts),) * len(counts))
 
 
 def _copies(

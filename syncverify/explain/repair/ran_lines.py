@@ -27,7 +27,7 @@ from syncverify.explain.case import SLOW, Case
 from syncverify.explain.repair.source_edit import source_of
 from syncverify.search.line_probe import PlayedLines, played_lines
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.trace.records import Access, CollectiveLaunch, Moment, TraceRecord
+from syncverify.trace.records import Access, CollectiveLaunch, Moment
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import CodeLine, SourceLine, shown_path, with_code
 
@@ -58,16 +58,11 @@ def acts_of(case: Case) -> tuple[CodeLine, ...]:
     lines = [
         record.source
         for record in run.ranks[rank].trace
-        if isinstance(record, Access | CollectiveLaunch)
-        and record.moment.step == step
-        and _acts(record)
+        if isinstance(record, CollectiveLaunch)
+        or (isinstance(record, Access) and _IN_PLACE.search(record.operator))
+        if record.moment.step == step
     ]
     return with_code(dict.fromkeys(lines))
-
-
-def _acts(record: TraceRecord) -> bool:
-    is_in_place = isinstance(record, Access) and _IN_PLACE.search(record.operator)
-    return isinstance(record, CollectiveLaunch) or bool(is_in_place)
 
 
 def deciding_lines(case: Case) -> tuple[CodeLine, ...]:

@@ -47,7 +47,8 @@ from syncverify.trace.run import Fault, Run
 from syncverify.trace.source_files import naming_torch
 from syncverify.trace.sync_points import SyncPoint
 
-_Elements = Iterable[float] | None
+# An outcome in words, with the elements of the right and the wrong gradient, where known.
+_Shown = tuple[str, Iterable[float] | None, Iterable[float] | None]
 # Scenarios that may show the wrong number of a needed point.
 _MOST_SHOWN: Final = 3
 # Of one scenario without a call: as many classes as that at most.
@@ -241,7 +242,7 @@ def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWit
             shown = _play_of(found, subject, backend)
             known = {each.violation.identity for each in shown}
             if found.violation.identity not in known:
-                harm = _harm(found, *_shown(found.violation), is_of_model=False)
+                harm = _harm(found, _shown(found.violation), is_of_model=False)
                 return PlaysWithout(harm, wrong=tuple(wrong))
             wrong.append(found)
     reason: WhyUndecided = "schedules" if schedules.is_incomplete else ""
@@ -262,14 +263,14 @@ def _harm_of_traces(
     """Play scenarios without the call of a needed point, for a wrong number."""
     for found in part.breaking:
         with ignoring(part.point), suppress(EnvironmentNotSupportedError):
-            for numbers in _wrong_numbers(found, subject, backend):
-                return _harm(found, *numbers, is_of_model=True)
+            for shown in _wrong_numbers(found, subject, backend):
+                return _harm(found, shown, is_of_model=True)
     return harm_of_model(part.breaking)
 
 
 def _wrong_numbers(
     found: FoundViolation, subject: Subject, backend: SimBackend
-) -> Iterator[tuple[str, _Elements, _Elements]]:
+) -> Iterator[_Shown]:
     """Yield the wrong gradients of a play, and of other legal orders of its streams."""
     shown = _play_of(found, subject, backend)
     for each in shown:
@@ -293,7 +294,7 @@ class _UnplayedSchedules(RunListener):
         self.is_incomplete = self.is_incomplete or coverage.extent == RANDOM
 
 
-def _shown(violation: Violation) -> tuple[str, _Elements, _Elements]:
+def _shown(violation: Violation) -> _Shown:
     """Return a violation in words, with the elements of a wrong gradient."""
     match violation.evidence:
         case WrongGradient(expected=expected, observed=observed):
@@ -303,22 +304,11 @@ def _shown(violation: Violation) -> tuple[str, _Elements, _Elements]:
 
 def harm_of_model(breaking: Sequence[FoundViolation], outcome: str = "") -> HarmWithout:
     """Return the harm that traces without a point show."""
-    return _harm(breaking[0], outcome, None, None, is_of_model=True)
+    return _harm(breaking[0], (outcome, None, None), is_of_model=True)
 
 
-def _harm(
-    found: FoundViolation,
-    outcome: str,
-    expected: _Elements,
-    observed: _Elements,
-    *,
-    is_of_model: bool,
-) -> HarmWithout:
-    return HarmWithout(
-        *found.violation.identity,
-        found.token,
-        is_of_model=is_of_model,
-        outcome=outcome,
-        expected=None if expected is None else tuple(expected),
-        observed=None if observed is None else tuple(observed),
-    )
+def _harm(found: FoundViolation, shown: _Shown, *, is_of_model: bool) -> HarmWithout:
+    outcome, *elements = shown
+    expected, observed = (None if each is None else tuple(each) for each in elements)
+    identity, token = found.violation.identity, found.token
+    return HarmWithout(*identity, token, is_of_model, outcome, expected, observed)

@@ -189,7 +189,7 @@ class AdversarialRecorder(RankRecorder):
         launched = super().launch(operation, tensors, **told)
         if self._is_late(self._num_launches, self._lateness.starts):
             self._late_starts.add(launched.key)
-            self._late.append(_Late(_nothing, list(tensors)))
+            self._late.append(_Late(lambda: None, list(tensors)))
         return launched
 
     @override
@@ -337,10 +337,6 @@ def _memory_of(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 def _positions(events: Sequence[TraceRecord], kind: type[TraceRecord]) -> list[int]:
     return [index for index, event in enumerate(events) if isinstance(event, kind)]
-
-
-def _nothing() -> None:
-    pass
 
 
 def _copy(values: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:

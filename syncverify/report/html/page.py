@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 
 from syncverify.judge.decoding import explain
-from syncverify.judge.properties.after_wait import AfterWait, after_wait
+from syncverify.judge.properties.after_wait import after_wait
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import explain_rounded
@@ -140,19 +140,16 @@ def gradients_of(judgement: Judgement) -> list[dict[str, Any]]:
     if not judgement.run.carries_data:
         return []
     explains = explain if judgement.scenario.module == PLAIN else explain_rounded
+    judged = (
+        pair
+        for reduced in (True, False)
+        for pair in after_wait(judgement, reduced=reduced)
+        if not judgement.was_refused(pair[0].step)
+    )
     return [
         _gradient(expected, observation.gradients[expected.spec.name], explains)
-        for expected, observation in itertools.islice(
-            _judged(judgement), _MOST_GRADIENTS
-        )
+        for expected, observation in itertools.islice(judged, _MOST_GRADIENTS)
     ]
-
-
-def _judged(judgement: Judgement) -> Iterator[AfterWait]:
-    pairs = itertools.chain(
-        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
-    )
-    return (pair for pair in pairs if not judgement.was_refused(pair[0].step))
 
 
 def _gradient(

@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, assert_never
 
 from syncverify.plain_text import counted
-from syncverify.playing.program.training_program import (
-    Action,
-    Backward,
-    Call,
-    Change,
-    Drop,
-    Evaluate,
-    Make,
-    Observe,
-    PlainBackward,
-    Recover,
-    Replace,
-    Update,
-    training_program,
-)
+from syncverify.playing.program import training_program as program
 from syncverify.scenario.scenario import Scenario
 
 
@@ -30,50 +15,48 @@ def program_words(scenario: Scenario) -> list[dict[str, Any]]:
     The first number of backwards stands beside the synchronizer that is made: its constructor
     takes it, or `set_required_accumulations()` does.
     """
-    program = training_program(scenario, takes_count=True)
-    end = (program.unbind, *program.after_unbind)
+    parts = program.training_program(scenario, takes_count=True)
+    end = (parts.unbind, *parts.after_unbind)
     return [
-        {"title": "before step 0", "actions": _words(program.start)},
+        {"title": "before step 0", "actions": [*map(_word, parts.start)]},
         *(
             {
                 "title": f"step {step.number}",
-                "actions": _words((*step.before, *step.within, *step.after)),
+                "actions": [*map(_word, (*step.before, *step.within, *step.after))],
             }
-            for step in program.steps
+            for step in parts.steps
         ),
-        {"title": "after the last step", "actions": _words(end)},
+        {"title": "after the last step", "actions": [*map(_word, end)]},
     ]
 
 
-def _words(actions: Iterable[Action]) -> list[str]:
-    return [*map(_word, actions)]
-
-
-def _word(action: Action) -> str:
+def _word(action: program.Action) -> str:
     match action:
-        case Make(count=count):
+        case program.Make(count=count):
             return f"make a synchronizer, for {counted(count or 0, 'backward')} in its first step"
-        case Call(method=method, arguments=arguments, otherwise=otherwise):
+        case program.Call(method=method, arguments=arguments, otherwise=otherwise):
             instead = f", or {otherwise}() without that method" if otherwise else ""
             return f"{method}({', '.join(map(str, arguments))}){instead}"
-        case Backward(micro_batch=micro_batch, fails=fails, even_ranks_alone=alone):
+        case program.Backward(
+            micro_batch=micro_batch, fails=fails, even_ranks_alone=alone
+        ):
             where = ", on even ranks alone" if alone else ""
             return f"backward of micro-batch {micro_batch}{', which raises' if fails else ''}{where}"
-        case Evaluate():
+        case program.Evaluate():
             return "forward under `no_grad`, without a backward"
-        case Recover(call=call):
+        case program.Recover(call=call):
             return _word(call)
-        case Change(kind=kind):
+        case program.Change(kind=kind):
             return f"{kind} parameters"
-        case Replace(factor=factor, every=every, first=first):
+        case program.Replace(factor=factor, every=every, first=first):
             return f"set {_some(every, first)} to its product with {factor:g}"
-        case Drop(every=every, first=first):
+        case program.Drop(every=every, first=first):
             return f"set {_some(every, first)} to None"
-        case Update():
+        case program.Update():
             return "update the parameters in place"
-        case PlainBackward():
+        case program.PlainBackward():
             return "backward without a synchronizer"
-        case Observe():
+        case program.Observe():
             return "read the gradients"
     assert_never(action)
 

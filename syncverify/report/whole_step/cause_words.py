@@ -5,36 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from syncverify.judge.whole_step.causes import (
-    AddedBias,
-    Clamped,
-    CopiesRoundedApart,
-    Decided,
-    LacksSum,
-    MicroBatchesWeighted,
-    Misplaced,
-    Missing,
-    NormOf,
-    NormOfOneRank,
-    NormWithout,
-    NotANumber,
-    NotCleared,
-    NotClipped,
-    NotContinued,
-    NotLoaded,
-    NotUpdated,
-    OtherCoefficient,
-    OtherlyFrozen,
-    OtherOption,
-    OwnParts,
-    RanksDiffer,
-    RanksScaled,
-    ReducedOver,
-    Scaled,
-    StepMistake,
-    TermsWeighted,
-    Weighted,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import named
 from syncverify.report.whole_step.shown import printed, some_names
@@ -57,7 +28,7 @@ class CauseWords(NamedTuple):
     change: str = _LISTED
 
 
-def words_of(cause: StepMistake, quantity: Quantity) -> CauseWords:
+def words_of(cause: causes.StepMistake, quantity: Quantity) -> CauseWords:
     """Return the words of a cause of wrong values of a kind."""
     return (
         _of_sums(cause)
@@ -69,17 +40,17 @@ def words_of(cause: StepMistake, quantity: Quantity) -> CauseWords:
     )
 
 
-def _of_sums(cause: StepMistake) -> CauseWords | None:
+def _of_sums(cause: causes.StepMistake) -> CauseWords | None:
     """Return the words about values that are not added, or added too often."""
     match cause:
-        case LacksSum(axes, factor):
+        case causes.LacksSum(axes, factor):
             over = _axes(axes)
             times = f", and then a factor of {_factor(factor)}" if factor != 1 else ""
             return CauseWords(
                 f"lacks the sum over {over}{times}",
                 f"reduce these gradients over {over}, or mark them as partial there",
             )
-        case ReducedOver(axes, right, factor):
+        case causes.ReducedOver(axes, right, factor):
             place = f", and not over {_axes(right)}" if right else ""
             times = f", and multiplied by {_factor(factor)}" if factor != 1 else ""
             return CauseWords(
@@ -88,19 +59,19 @@ def _of_sums(cause: StepMistake) -> CauseWords | None:
                 if right
                 else "do not reduce these gradients: ranks own different parts",
             )
-        case AddedBias(names=listed, axes=axes):
+        case causes.AddedBias(names=listed, axes=axes):
             names, over = some_names(listed), _axes(axes)
             return CauseWords(
                 f"each rank of {over} adds {names}, and the ranks' results are summed afterwards",
                 f"add {names} once: after the sum over {over}, or on one rank",
             )
-        case OwnParts():
+        case causes.OwnParts():
             return CauseWords(
                 "a sum over the ranks' own parts of the batch; the loss of the whole batch is no "
                 "such sum, as with a batch norm",
                 "let ranks share the statistics, as SyncBatchNorm does, or mean this function",
             )
-        case NotCleared():
+        case causes.NotCleared():
             return CauseWords(
                 "still has the gradient of the step before",
                 "call zero_grad() after each step",
@@ -108,10 +79,10 @@ def _of_sums(cause: StepMistake) -> CauseWords | None:
     return None
 
 
-def _of_weights(cause: StepMistake) -> CauseWords | None:
+def _of_weights(cause: causes.StepMistake) -> CauseWords | None:
     """Return the words about values, or terms of them, that are multiplied by a number."""
     match cause:
-        case TermsWeighted():
+        case causes.TermsWeighted():
             counts = [
                 f"{n} counts {_factor(f)} times" for n, f in cause.factors if f != 1
             ]
@@ -121,9 +92,9 @@ def _of_weights(cause: StepMistake) -> CauseWords | None:
                 f"{text}: {number}" if number else text,
                 "divide each term of the loss by its own count",
             )
-        case Scaled():
+        case causes.Scaled():
             return _scaled(cause)
-        case RanksScaled(factors):
+        case causes.RanksScaled(factors):
             ranks = dict[float, list[int]]()
             for rank, factor in factors:
                 ranks.setdefault(factor, []).append(rank)
@@ -134,7 +105,7 @@ def _of_weights(cause: StepMistake) -> CauseWords | None:
                 f"multiplied {', '.join(by)}",
                 "multiply by the same number on all ranks; look for code that depends on the rank",
             )
-        case Weighted():
+        case causes.Weighted():
             weights = ", ".join(map(_factor, cause.weights))
             if not cause.are_equal:
                 return CauseWords(
@@ -145,7 +116,7 @@ def _of_weights(cause: StepMistake) -> CauseWords | None:
                 f"({weights} times the right weights)",
                 "divide the sum of all tokens' losses by the number of all tokens",
             )
-        case MicroBatchesWeighted():
+        case causes.MicroBatchesWeighted():
             listed = ", ".join(map(_factor, cause.factors))
             return CauseWords(
                 f"the micro-batches of a rank count {listed} times what they should",
@@ -155,13 +126,13 @@ def _of_weights(cause: StepMistake) -> CauseWords | None:
                 else "keep the gradients of all micro-batches until the step: finish and clear "
                 "them after the last one",
             )
-        case OtherOption(is_left=True):
+        case causes.OtherOption(is_left=True):
             return CauseWords(
                 f"the learning rate stays at {cause.value}, and the schedule of one rank sets "
                 f"{cause.expected}: step() takes no `schedule`",
                 "let step() take `schedule`, and call schedule.step() after the optimizer's step",
             )
-        case OtherOption():
+        case causes.OtherOption():
             number = _number(cause.axes, is_number_of_parts=False)
             times = f"; the factor is {number}" if number else ""
             values = f"{cause.value}, and with {cause.expected} on one rank"
@@ -172,7 +143,7 @@ def _of_weights(cause: StepMistake) -> CauseWords | None:
     return None
 
 
-def _scaled(cause: Scaled) -> CauseWords:
+def _scaled(cause: causes.Scaled) -> CauseWords:
     is_larger = cause.factor > 1
     word, factor = (
         ("multiplied", cause.factor) if is_larger else ("divided", 1 / cause.factor)
@@ -198,37 +169,37 @@ def _scaled(cause: Scaled) -> CauseWords:
     )
 
 
-def _of_clipping(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+def _of_clipping(cause: causes.StepMistake, quantity: Quantity) -> CauseWords | None:
     """Return the words about a norm, and about gradients that it clips."""
     by_one_norm = "clip the parameters' gradients on all ranks by one norm"
     match cause:
-        case NormOf(names=listed, axes=axes, is_missing=True):
+        case causes.NormOf(names=listed, axes=axes, is_missing=True):
             names, over = some_names(listed), _axes(axes)
             return CauseWords(
                 f"does not add the squares of {names} over {over}",
                 f"all-reduce the squares over {over} before the root",
             )
-        case NormOf(names=listed, axes=axes):
+        case causes.NormOf(names=listed, axes=axes):
             names, over = some_names(listed), _axes(axes)
             return CauseWords(
                 f"adds once a rank the squares of {names} over {over}",
                 f"count the squares of one rank of {over} alone",
             )
-        case NormOfOneRank(names=listed, axes=axes):
+        case causes.NormOfOneRank(names=listed, axes=axes):
             names, over = some_names(listed), _axes(axes)
             return CauseWords(
                 f"adds the squares of {names} of one rank of {over} alone",
                 f"count all ranks' parts: they are no copies of one another over {over}",
             )
-        case NormWithout(names=listed):
+        case causes.NormWithout(names=listed):
             names = some_names(listed)
             return CauseWords(f"leaves out {names}", f"add the squares of {names}")
-        case NotClipped(coefficient):
+        case causes.NotClipped(coefficient):
             return CauseWords(
                 f"the coefficient {_factor(coefficient)} of clipping is not applied",
                 by_one_norm,
             )
-        case OtherCoefficient():
+        case causes.OtherCoefficient():
             right, wrong = cause.expected, cause.coefficients
             each = ", ".join(f"rank {r}: {printed(c, right)}" for r, c in wrong.items())
             expected = printed(right, *wrong.values())
@@ -237,7 +208,7 @@ def _of_clipping(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
                 return CauseWords(text, by_one_norm)
             norm = words_of(cause.norm, quantity)
             return CauseWords(f"{text}: the norm {norm.said}", norm.change)
-        case Clamped(limit):
+        case causes.Clamped(limit):
             return CauseWords(
                 f"each element is cut off at {limit:g}",
                 "compare with your own step: leave out `loss`",
@@ -245,23 +216,23 @@ def _of_clipping(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
     return None
 
 
-def _of_ranks(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+def _of_ranks(cause: causes.StepMistake, quantity: Quantity) -> CauseWords | None:
     """Return the words about ranks that differ from each other, or have no value."""
     match cause:
-        case Missing(ranks):
+        case causes.Missing(ranks):
             return CauseWords(f"{_ranks(ranks, 'has', 'have')} none, or zeros")
-        case NotANumber(ranks):
+        case causes.NotANumber(ranks):
             return CauseWords(
                 f"{named('rank', ranks)} and one rank differ in where NaN or infinity is"
             )
-        case CopiesRoundedApart(axes=axes):
+        case causes.CopiesRoundedApart(axes=axes):
             return CauseWords(
                 f"copies differ over {_axes(axes)}, and are right within rounding: they drift "
                 "apart",
                 "give all ranks the same bits: let an owner keep the value that it sends, in the "
                 "dtype in which it sends it, and let all ranks add in one order",
             )
-        case RanksDiffer(are_copies=True):
+        case causes.RanksDiffer(are_copies=True):
             over = _axes(cause.axes)
             place = f"; copies differ over {over}" if over else ""
             text = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
@@ -272,19 +243,19 @@ def _of_ranks(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
                 change = f"let all ranks of {over} use one norm: all-reduce its squares"
                 return CauseWords(text, change)
             return CauseWords(text)
-        case NotUpdated(ranks):
+        case causes.NotUpdated(ranks):
             return CauseWords(
                 f"the optimizer of {named('rank', ranks)} does not have it, or leaves it as it was",
                 "give these parameters to the optimizer",
             )
-        case OtherlyFrozen():
+        case causes.OtherlyFrozen():
             here = ("freezes", "freeze") if cause.are_frozen else ("trains", "train")
             there = "trains" if cause.are_frozen else "freezes"
             return CauseWords(
                 f"{_ranks(cause.ranks, *here)} it, and one rank {there} it",
                 "give each parameter of parallelize() the requires_grad that build() gives it",
             )
-        case Decided():
+        case causes.Decided():
             differ = _ranks(cause.ranks, "differs", "differ")
             return CauseWords(
                 f"{differ} from one rank, which made {cause.expected}",
@@ -293,31 +264,31 @@ def _of_ranks(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
     return None
 
 
-def _of_checkpoints(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+def _of_checkpoints(cause: causes.StepMistake, quantity: Quantity) -> CauseWords | None:
     """Return the words about values that a checkpoint does not give back."""
     match cause:
-        case NotLoaded():
+        case causes.NotLoaded():
             return CauseWords(
                 "is as in a new training: the checkpoint lacks it, or it is not loaded",
                 f"save and load it: {_HELD.get(quantity, 'the listed values')}",
             )
-        case Misplaced(is_one_part=True):
+        case causes.Misplaced(is_one_part=True):
             return CauseWords(
                 f"all {len(cause.order)} parts are copies of part {cause.order[0]}",
                 "save the part of each rank, and not of one",
             )
-        case Misplaced():
+        case causes.Misplaced():
             listed = ", ".join(map(str, cause.order))
             return CauseWords(
                 f"parts are at wrong places: the right parts {listed} in this order",
                 "save whole tensors, or the place of each part; split them by the new mesh",
             )
-        case NotContinued(is_all_compared=True):
+        case causes.NotContinued(is_all_compared=True):
             return CauseWords(
                 "differs after loading, though all that was loaded is right",
                 "save what the step keeps beside them: a counter, a schedule, a sampler",
             )
-        case NotContinued():
+        case causes.NotContinued():
             return CauseWords(
                 "differs after loading; the optimizer's state of tensors that are no parameters "
                 "was not compared",
