@@ -34,7 +34,7 @@ that issued it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -86,27 +86,27 @@ def walk(traces: Traces, semantics: Semantics, observer: Observer) -> None:
             if type(record) is CollectiveLaunch:
                 collectives.setdefault(record.key, CollectiveClock()).num_absent += 1
     lanes: list[Lane] = []
-    waiting = {
-        rank: _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)
+    walk_together(
+        _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)
         for rank, trace in enumerate(traces)
-    }
+    )
+
+
+def walk_together(ranks: Iterable[Iterator[CollectiveClock]]) -> None:
+    """Advance each rank until it waits for a collective or its trace ends, until all have ended."""
+    waiting = [*ranks]
     while waiting:
-        _go_round(waiting)
-
-
-def _go_round(waiting: dict[int, Iterator[CollectiveClock]]) -> None:
-    """Advance each rank until it waits for a collective or its trace ends."""
-    awaited: list[CollectiveClock] = []
-    for rank, steps in list(waiting.items()):
-        collective = next(steps, None)
-        if collective is None:
-            del waiting[rank]
-        else:
-            awaited.append(collective)
-    if awaited and all(collective.num_absent > 0 for collective in awaited):
-        # A deadlock on a real machine: `every_wait_completes` judges it. Here the first
-        # collective counts as complete, so that the rest of the traces is judged as well.
-        awaited[0].num_absent = 0
+        awaited: list[CollectiveClock] = []
+        for steps in [*waiting]:
+            collective = next(steps, None)
+            if collective is None:
+                waiting.remove(steps)
+            else:
+                awaited.append(collective)
+        if awaited and all(collective.num_absent > 0 for collective in awaited):
+            # A deadlock on a real machine: `every_wait_completes` judges it. Here the first
+            # collective counts as complete, so that the rest of the traces is judged as well.
+            awaited[0].num_absent = 0
 
 
 @dataclass(slots=True)

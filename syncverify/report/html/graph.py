@@ -19,24 +19,13 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import Replayed
+from syncverify.trace import records
 from syncverify.trace.engine_log import (
     EnginePass,
     EngineStep,
     GraphNode,
     graph_nodes,
     reachable,
-)
-from syncverify.trace.records import (
-    Access,
-    CollectiveLaunch,
-    CollectiveWait,
-    HostWait,
-    Mark,
-    Moment,
-    StorageFreed,
-    StreamCreated,
-    StreamWait,
-    TraceRecord,
 )
 from syncverify.trace.run import RankRun
 from syncverify.trace.source_lines import NoLine
@@ -58,7 +47,7 @@ def graph_values(entry: FoundViolation, replayed: Replayed) -> dict[str, Any] | 
     named = _run_micro_batch(replayed, rank, owners) or _named_micro_batch(entry)
     if named is None:
         return None
-    wanted = Moment("backward", *named)
+    wanted = records.Moment("backward", *named)
     watched = [each for each in of_rank.engine if each.moment == wanted]
     passes = watched or [_unwatched_pass(scenario, rank, wanted)]
     graph = _DrawnGraph(of_rank, passes, owners)
@@ -108,7 +97,9 @@ def _owners(of_rank: RankRun) -> _Owners:
     return found
 
 
-def _unwatched_pass(scenario: Scenario, rank: int, moment: Moment) -> EnginePass:
+def _unwatched_pass(
+    scenario: Scenario, rank: int, moment: records.Moment
+) -> EnginePass:
     """Return the pass behind a micro-batch's loss of plain tensors of local shapes."""
     cpp.prepare(spec.use for spec in scenario.parameters)
     model = build_model(scenario, rank=rank, device=torch.device("cpu"), meshes=None)
@@ -265,30 +256,30 @@ def _joined(words: Iterable[str]) -> list[str]:
     return lines
 
 
-def _words(record: TraceRecord) -> str:
+def _words(record: records.TraceRecord) -> str:
     """Return what a record did, and on which stream; "" for what the engine did itself."""
     match record:
-        case CollectiveLaunch(operation=operation, dtype=dtype):
+        case records.CollectiveLaunch(operation=operation, dtype=dtype):
             reduce_op = f" {record.reduce_op}" if record.reduce_op else ""
             of = f" of {record.numel} x {dtype}" if dtype else ""
             stream = record.communication_stream
             return f"launches {operation}{reduce_op}{of} on {stream}"
-        case Access(source=source) if source == NoLine.AUTOGRAD:
+        case records.Access(source=source) if source == NoLine.AUTOGRAD:
             return ""
-        case Access():
+        case records.Access():
             by = " by the training program" if record.source == NoLine.OPTIMIZER else ""
             return f"{short_name(record.operator)}{by} on {record.stream}"
-        case CollectiveWait():
+        case records.CollectiveWait():
             return f"{record.stream} waits for a collective"
-        case StreamWait():
+        case records.StreamWait():
             return f"{record.stream} waits for an event"
-        case Mark():
+        case records.Mark():
             return f"records an event of {record.stream}"
-        case HostWait():
+        case records.HostWait():
             return "the host waits for an event"
-        case StorageFreed():
+        case records.StorageFreed():
             return f"gives storage {record.storage} back to {record.stream}"
-        case StreamCreated():
+        case records.StreamCreated():
             return f"makes {record.stream}"
     return ""
 
@@ -331,7 +322,7 @@ def _launches(replayed: Replayed, rank: int) -> list[int]:
 def _later(graph: _DrawnGraph, replayed: Replayed, index: int) -> Iterator[GraphPoint]:
     """Yield the accumulations that came after a launch of the same gradients, in its step."""
     launch = graph.of_rank.trace[index]
-    assert isinstance(launch, CollectiveLaunch)
+    assert isinstance(launch, records.CollectiveLaunch)
     names = launch.parameters
     if not names and replayed.violation.property == _EARLY:
         names = replayed.violation.parameters
