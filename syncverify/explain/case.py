@@ -8,9 +8,8 @@ from typing import Final
 
 from syncverify.judge.consequences import consequences_of
 from syncverify.judge.properties import check
-from syncverify.judge.violation import Identity, Violation
+from syncverify.judge.violation import Identity
 from syncverify.playing.sim import SimBackend
-from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
@@ -25,11 +24,6 @@ SLOW: Final = ENDED_FROM_OUTSIDE | {"step_bound"}
 MAX_RANKS: Final = 4
 _NUM_DRAWN: Final = 6
 _SEED: Final = 0
-
-
-def drawn_scenarios(capabilities: Capabilities) -> list[Scenario]:
-    """Return a few small scenarios within a contract, always the same."""
-    return Drawing(capabilities, MAX_RANKS, _NUM_DRAWN, _SEED).drawn()
 
 
 @dataclass
@@ -50,22 +44,26 @@ class Case:
         found = check(scenario, run, self.subject.capabilities)
         return {violation.identity for violation in found}
 
+    def is_mended(
+        self, after: set[Identity] | None, before: set[Identity] | None
+    ) -> bool:
+        """Tell whether the violation is gone and none is new, of the violations of two plays."""
+        # A violation of another property may stay: the subject may have another defect. But the
+        # property that is mended has to hold, and those that its violation may violate: a change after
+        # which nothing is reduced has no wrong collective either.
+        broken = self.found.violation.property
+        mended = {broken, *consequences_of(broken)}
+        if after is None:  # the change cannot be made
+            return False
+        return after <= (before or set()) and not mended & dict(after).keys()
+
+    def drawn(self, count: int = _NUM_DRAWN, seed: int = _SEED) -> list[Scenario]:
+        """Return small scenarios within the contract, always the same."""
+        return Drawing(self.subject.capabilities, MAX_RANKS, count, seed).drawn()
+
     def right_scenarios(self) -> Iterator[tuple[Scenario, Run]]:
         """Yield the drawn scenarios that hold every property, each with its run."""
-        for scenario in drawn_scenarios(self.subject.capabilities):
+        for scenario in self.drawn():
             run = self.backend.run(scenario, self.subject)
             if run.fault is None and not self.identities_of(scenario, run):
                 yield scenario, run
-
-
-def is_mended(
-    violation: Violation, after: set[Identity] | None, before: set[Identity] | None
-) -> bool:
-    """Tell whether a violation is gone and none is new, of the violations of two plays."""
-    # A violation of another property may stay: the subject may have another defect. But the
-    # property that is mended has to hold, and those that its violation may violate: a change after
-    # which nothing is reduced has no wrong collective either.
-    mended = {violation.property, *consequences_of(violation.property)}
-    if after is None:  # the change cannot be made
-        return False
-    return after <= (before or set()) and not mended & dict(after).keys()

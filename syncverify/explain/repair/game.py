@@ -12,13 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from syncverify.errors import LayerError
-from syncverify.explain.case import (
-    ENDED_FROM_OUTSIDE,
-    MAX_RANKS,
-    Case,
-    drawn_scenarios,
-    is_mended,
-)
+from syncverify.explain.case import ENDED_FROM_OUTSIDE, Case
 from syncverify.explain.repair.comparison import (
     Measured,
     is_unchanged,
@@ -43,7 +37,6 @@ from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Identity
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import Fix
 from syncverify.trace.run import Run
 from syncverify.trace.source_files import is_subject_line
@@ -88,11 +81,8 @@ class Game(Case):
 
     def is_harmless(self, edit: Edit) -> bool:
         """Tell whether a change leaves other scenarios right; see `is_mended`."""
-        violation = self.found.violation
         return all(
-            is_mended(
-                violation, self._other(each.scenario, edit).identities, each.identities
-            )
+            self.is_mended(self._other(each.scenario, edit).identities, each.identities)
             for each in self._others
         )
 
@@ -103,8 +93,7 @@ class Game(Case):
             # The unchanged subject is played only where something is wrong.
             if after == set():
                 continue
-            before = self._identities(scenario, None)
-            if not is_mended(self.found.violation, after, before):
+            if not self.is_mended(after, self._identities(scenario, None)):
                 return False
         return True
 
@@ -137,7 +126,7 @@ class Game(Case):
         """The other scenarios, played before any change."""
         contract, own = self.subject.capabilities, self.found.scenario
         # The drawn ones are small: a change that breaks something breaks one of them soon.
-        played = [*drawn_scenarios(contract), *measured_scenarios(own, contract)]
+        played = [*self.drawn(), *measured_scenarios(own, contract)]
         return [
             self._other(each, None) for each in dict.fromkeys(played) if each != own
         ]
@@ -146,9 +135,8 @@ class Game(Case):
     def _confirming(self) -> list[Scenario]:
         """Scenarios for the few changes that could be a fix."""
         known = {self.found.scenario, *(each.scenario for each in self._others)}
-        contract = self.subject.capabilities
-        drawing = Drawing(contract, MAX_RANKS, _NUM_CONFIRMING, _CONFIRMING_SEED)
-        return [each for each in dict.fromkeys(drawing.drawn()) if each not in known]
+        drawn = self.drawn(_NUM_CONFIRMING, _CONFIRMING_SEED)
+        return [each for each in dict.fromkeys(drawn) if each not in known]
 
     def _other(self, scenario: Scenario, edit: Edit | None) -> Measured:
         """Play another scenario, once for each change."""
@@ -233,11 +221,12 @@ class Game(Case):
         lines = [f"  {line}" for line in stays]
         lines += [f"- {line}" for line in removed]
         lines += [f"+ {' ' * edit.indent}{line}" for line in edit.lines]
+        texts = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
+        shown = (line[:2] + text for line, text in zip(lines, texts, strict=True))
         # The cost is known of these, and not of those that confirm.
         most = max(each.scenario.mesh.num_ranks for each in self._others)
         place = source.line(near + 1)
-        shown = tuple(_dedented(lines))
-        return Fix(place, shown, len(self._others), most, change=edit)
+        return Fix(place, tuple(shown), len(self._others), most, change=edit)
 
     def removed(self, edit: Edit) -> tuple[str, ...]:
         """Return the lines that go with a change, with their indentation."""
@@ -280,9 +269,3 @@ class Game(Case):
         if path not in self._files:
             self._files[path] = LiveFile(path)
         return self._files[path]
-
-
-def _dedented(lines: list[str]) -> list[str]:
-    """Take away the indentation that all lines have after their first two characters."""
-    texts = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
-    return [line[:2] + text for line, text in zip(lines, texts, strict=True)]

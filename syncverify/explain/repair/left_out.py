@@ -95,13 +95,14 @@ def left_out(case: Case) -> tuple[LeftOut, ...]:
         rounding = next(_rounded_down(case, ran), None)
         if rounding is not None:
             return (rounding,)
-    cleared = _clearing(cause, case.subject, ran)
-    return tuple(itertools.chain(_skipping(cause, step, ran, case), cleared))
+    if cause in _NOT_LAUNCHED:
+        return tuple(_skipping(step, ran, case))
+    if cause in _METHODS:
+        return tuple(_clearing(_METHODS[cause], case.subject, ran))
+    return ()
 
 
-def _skipping(cause: str, step: int, ran: RanLines, case: Case) -> Iterator[LeftOut]:
-    if cause not in _NOT_LAUNCHED:
-        return
+def _skipping(step: int, ran: RanLines, case: Case) -> Iterator[LeftOut]:
     places = [*dict.fromkeys(skipped_launches(ran))]
     if len(places) > 1:
         places = [*dict.fromkeys(skipped_launches(ran, _kept_rightly(case)))]
@@ -124,10 +125,8 @@ def _kept_rightly(case: Case) -> set[SourceLine] | None:
     return set().union(*places) if places else None
 
 
-def _clearing(cause: str, subject: Subject, ran: RanLines) -> Iterator[LeftOut]:
-    name = _METHODS.get(cause, "")
-    method = getattr(subject.factory, name, None) if name else None
-    place = line_of(method) or (function_named(name, ran) if name else None)
+def _clearing(name: str, subject: Subject, ran: RanLines) -> Iterator[LeftOut]:
+    place = line_of(getattr(subject.factory, name, None)) or function_named(name, ran)
     if place is not None:
         yield _at(place, "which has to clear it")
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.explain.case import SLOW, Case, is_mended
+from syncverify.explain.case import SLOW, Case
 from syncverify.judge.violation import Identity
 from syncverify.search.plain_state import NOT_SET, LeftOver, Spot, state_of
 from syncverify.sim.recording.rank_recorder import RankRecorder
@@ -73,17 +73,17 @@ class _Plays(Case):
         """Return patterns of paths that mend the violation if they are set back, none in vain."""
         if not patterns:
             return []
-        if not self._is_mended(patterns):
+        if not self._is_mended_by(patterns):
             alone = ([each] for each in patterns if len(patterns) > 1)
-            return next((each for each in alone if self._is_mended(each)), [])
+            return next((each for each in alone if self._is_mended_by(each)), [])
         chosen = patterns
         for each in reversed(patterns):
             fewer = [other for other in chosen if other != each]
-            if fewer and self._is_mended(fewer):
+            if fewer and self._is_mended_by(fewer):
                 chosen = fewer
         return chosen
 
-    def _is_mended(self, patterns: Collection[str]) -> bool:
+    def _is_mended_by(self, patterns: Collection[str]) -> bool:
         if self._num_slow > _MAX_SLOW:
             return False
         try:
@@ -93,7 +93,7 @@ class _Plays(Case):
         if run.fault is not None:
             self._num_slow += run.fault.kind in SLOW
         after = self.identities_of(self.found.scenario, run)
-        return is_mended(self.found.violation, after, self._before)
+        return self.is_mended(after, self._before)
 
     def _played(self, patterns: Collection[str]) -> tuple[Run, list[_Watch]]:
         scenario = self.found.scenario

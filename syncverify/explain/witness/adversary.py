@@ -64,17 +64,17 @@ class Lateness:
     @staticmethod
     def of(inversion: Inversion, events: Sequence[TraceRecord]) -> Lateness:
         """Translate positions in a trace recorded with `keeps_everything` into numbers."""
-        operators, launches = (
-            {index: number for number, index in enumerate(_positions(events, kind))}
-            for kind in (Access, CollectiveLaunch)
-        )
+
+        def numbers(kind: type[TraceRecord], indices: frozenset[int]) -> frozenset[int]:
+            places = enumerate(_positions(events, kind))
+            return frozenset(number for number, index in places if index in indices)
+
         before = events[: inversion.until]
-        late, results = inversion.late, inversion.late_results
         return Lateness(
-            operators=frozenset(operators[i] for i in late if i in operators),
-            starts=frozenset(launches[i] for i in late if i in launches),
-            operator_results=frozenset(operators[i] for i in results if i in operators),
-            results=frozenset(launches[i] for i in results if i in launches),
+            operators=numbers(Access, inversion.late),
+            starts=numbers(CollectiveLaunch, inversion.late),
+            operator_results=numbers(Access, inversion.late_results),
+            results=numbers(CollectiveLaunch, inversion.late_results),
             until=tuple(len(_positions(before, kind)) for kind in _COUNTED),  # type: ignore[arg-type]  # three kinds
             overwritten=inversion.overwritten,
         )
