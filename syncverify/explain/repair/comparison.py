@@ -192,15 +192,6 @@ def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
     return "too few scenarios to compare" if len(several) < _MIN_COMPARED else None
 
 
-def is_unchanged(before: Sequence[Measured], after: Sequence[Cost]) -> bool:
-    """Tell whether a change leaves the cost of all scenarios that can be compared."""
-    return all(
-        measured.cost == cost
-        for measured, cost in zip(before, after, strict=True)
-        if measured.reaches_end
-    )
-
-
 def worse_than_right(measured: Measured, after: Cost) -> list[str]:
     """Name what gets worse by a change of a scenario that was right before."""
     before = measured.cost

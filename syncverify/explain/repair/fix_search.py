@@ -76,12 +76,13 @@ class _Search:
                 continue
             if not (game.mends(edit) and game.is_harmless(edit)):
                 continue
-            verdict = game.cost_of(edit)
-            if verdict.regression is not None or not game.is_confirmed(edit):
+            costs = game.costs_of(edit)
+            if costs is None or not game.is_confirmed(edit):
                 continue
-            if verdict.is_unchanged:
+            if game.is_unchanged(costs):
                 return game.fix(edit)
-            rank = (verdict.early_bytes, -sum(map(len, edit.lines)))
+            early_bytes = sum(each.early_bytes for each in costs)
+            rank = (early_bytes, -sum(map(len, edit.lines)))
             self.accepted.append((rank, game.fix(edit)))
             self.num_left = min(self.num_left, _MAX_AFTER_FIRST)
         return None

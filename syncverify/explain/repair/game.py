@@ -15,7 +15,6 @@ from syncverify.errors import LayerError
 from syncverify.explain.case import ENDED_FROM_OUTSIDE, Case
 from syncverify.explain.repair.comparison import (
     Measured,
-    is_unchanged,
     regression,
     worse_than_right,
 )
@@ -48,17 +47,6 @@ _NUM_CONFIRMING: Final = 30
 _CONFIRMING_SEED: Final = 2
 # Stands for violations that were not listed.
 _SOME: Final[set[Identity]] = {("", "")}
-
-
-@dataclass(frozen=True, slots=True)
-class CostVerdict:
-    """What a change does to the cost of the other scenarios."""
-
-    regression: str | None  # in a few words; None if nothing gets worse
-    is_unchanged: bool
-    # Bytes that are launched before backward ends, with the change; of a regression, as far as
-    # scenarios were played.
-    early_bytes: int
 
 
 @dataclass
@@ -97,19 +85,19 @@ class Game(Case):
                 return False
         return True
 
-    def cost_of(self, edit: Edit) -> CostVerdict:
-        """Compare the costs of the other scenarios with those of the unchanged subject."""
+    def costs_of(self, edit: Edit) -> list[Cost] | None:
+        """Return the costs of the other scenarios with a change; None if something gets worse."""
         # The drawn scenarios come first, and most regressions need the many parameters of others.
-        before, costs = [*reversed(self._others)], list[Cost]()
+        before = [*reversed(self._others)]
+        costs = (self._other(each.scenario, edit).cost for each in before)
+        if regression(before, costs) is not None:
+            return None
+        return [self._other(each.scenario, edit).cost for each in self._others]
 
-        def played() -> Iterator[Cost]:
-            for each in before:
-                costs.append(self._other(each.scenario, edit).cost)
-                yield costs[-1]
-
-        words = regression(before, played())
-        same = words is None and is_unchanged(before, costs)
-        return CostVerdict(words, same, sum(each.early_bytes for each in costs))
+    def is_unchanged(self, costs: Sequence[Cost]) -> bool:
+        """Tell whether a change leaves the costs of all scenarios that can be compared."""
+        pairs = zip(self._others, costs, strict=True)
+        return all(each.cost == cost for each, cost in pairs if each.reaches_end)
 
     def costs_no_more_where_right(self, edit: Edit) -> bool:
         """Tell whether the other scenarios that were right cost no more with a change."""

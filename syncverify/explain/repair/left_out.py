@@ -32,7 +32,7 @@ from syncverify.explain.repair.other_scenarios import with_one_parameter_more
 from syncverify.explain.repair.ran_lines import RanLines, lines_of_step
 from syncverify.explain.repair.scope import NOTE_DIVISION
 from syncverify.explain.repair.skipped_launch import function_named, skipped_launches
-from syncverify.explain.repair.source_edit import Edit, line_of, source_of
+from syncverify.explain.repair.source_edit import line_of, source_of
 from syncverify.judge.evidence import TooFewElements, WrongGradient
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.properties.judgement import launches_of_step
@@ -189,7 +189,7 @@ def _rounded_down(case: Case, ran: RanLines) -> Iterator[LeftOut]:
     )
     for source, node, whole, by in itertools.islice(divisions, _MAX_DIVISIONS):
         text = f"({NOTE_DIVISION}({ast.unparse(whole)}, {ast.unparse(by)}))"
-        for edit in Edit.part(source, node, text):
+        for edit in source.part(node, text):
             for number, divisor in sorted(game.look(edit).divisions):
                 if (rest := number % divisor) in sizes:
                     why = f"it rounds {number} / {divisor} down, and leaves out {rest}"

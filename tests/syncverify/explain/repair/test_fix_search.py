@@ -15,7 +15,7 @@ from syncverify.explain.repair import diagnosis
 from syncverify.explain.repair.fix_search import find_fix
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.ran_lines import deciding_lines
-from syncverify.explain.repair.source_edit import Edit, source_of
+from syncverify.explain.repair.source_edit import source_of
 from syncverify.playing.program.modules import module_parameters
 from syncverify.playing.program.modules.layers import forget_layers, provide_layers
 from syncverify.playing.sim import SimBackend
@@ -210,7 +210,7 @@ def test_a_change_that_breaks_a_layer_of_the_same_file_is_no_fix() -> None:
     statement = source.statement_at(line)
     assert statement is not None
     try:
-        assert not game.mends(Edit.instead(source.path, statement, "pass"))
+        assert not game.mends(source.instead(statement, "pass"))
     finally:
         forget_layers()
 
