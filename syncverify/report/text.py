@@ -389,6 +389,5 @@ def _limit(lengths: list[int], room: int) -> int:
 def _cut(lines: list[str], limit: int) -> list[str]:
     if len(lines) <= limit:
         return lines
-    kept = lines[: limit - 1]
     indent = " " * (len(lines[-1]) - len(lines[-1].lstrip()))
-    return [*kept, f"{indent}... and {len(lines) - len(kept)} more"]
+    return [*lines[: limit - 1], f"{indent}... and {len(lines) - limit + 1} more"]

@@ -202,7 +202,8 @@ def play_without(part: PlayedPart) -> PlaysWithout:
     subject, backend = unpack_subject(part.subject), SimBackend()
     with naming_torch(is_on=part.names_torch):
         if part.breaking:
-            return PlaysWithout(_harm_of_traces(part, subject, backend))
+            cases = [Case(each, subject, backend) for each in part.breaking]
+            return PlaysWithout(_harm_of_traces(part, cases))
         return _played(part, subject, backend)
 
 
@@ -239,8 +240,8 @@ def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWit
             return PlaysWithout(reason="not simulated", wrong=tuple(wrong))
         for found in [*judged.violations.values()][:1]:
             # The subject may break in the same way with all of its calls.
-            shown = _play_of(found, subject, backend)
-            known = {each.violation.identity for each in shown}
+            shown = _shown_by(Case(found, subject, backend))
+            known = {each.found.violation.identity for each in shown}
             if found.violation.identity not in known:
                 harm = _harm(found, _shown(found.violation), is_of_model=False)
                 return PlaysWithout(harm, wrong=tuple(wrong))
@@ -249,35 +250,29 @@ def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWit
     return PlaysWithout(reason=reason, wrong=tuple(wrong))
 
 
-def _play_of(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> list[FoundViolation]:
+def _shown_by(case: Case) -> list[Case]:
     """Play the scenario of a violation; return all violations."""
-    judge = Judge(subject, backend, ScheduleChoice("default"), 0)
-    return [*judge.judge_schedule(found.scenario, found.schedule).violations.values()]
+    judge = Judge(case.subject, case.backend, ScheduleChoice("default"), 0)
+    judged = judge.judge_schedule(case.found.scenario, case.found.schedule)
+    return [replace(case, found=each) for each in judged.violations.values()]
 
 
-def _harm_of_traces(
-    part: PlayedPart, subject: Subject, backend: SimBackend
-) -> HarmWithout:
+def _harm_of_traces(part: PlayedPart, cases: Iterable[Case]) -> HarmWithout:
     """Play scenarios without the call of a needed point, for a wrong number."""
-    for found in part.breaking:
+    for case in cases:
         with ignoring(part.point), suppress(EnvironmentNotSupportedError):
-            for shown in _wrong_numbers(found, subject, backend):
-                return _harm(found, shown, is_of_model=True)
+            for shown in _wrong_numbers(case):
+                return _harm(case.found, shown, is_of_model=True)
     return harm_of_model(part.breaking)
 
 
-def _wrong_numbers(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> Iterator[_Shown]:
+def _wrong_numbers(case: Case) -> Iterator[_Shown]:
     """Yield the wrong gradients of a play, and of other legal orders of its streams."""
-    shown = _play_of(found, subject, backend)
+    shown = _shown_by(case)
     for each in shown:
-        if isinstance(each.violation.evidence, WrongGradient):
-            yield _shown(each.violation)
-    for each in shown:
-        witness = find_witness(Case(each, subject, backend))
+        if isinstance(each.found.violation.evidence, WrongGradient):
+            yield _shown(each.found.violation)
+    for witness in map(find_witness, shown):
         if isinstance(witness, Witness):
             yield witness.outcome, witness.expected, witness.observed
 
