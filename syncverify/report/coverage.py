@@ -72,14 +72,11 @@ class CoverageSummary:
             f"{self.num_values:,} feature values, "
             f"{self.num_pairs - len(self.missing_pairs):,} of {self.num_pairs:,} pairs"
         )
-        reasons: dict[str, list[str]] = {
-            "no scenario applies": [],
-            "not promised by the contract": [],
+        idle = [name for name, count in self.applied.items() if not count]
+        reasons = {
+            "no scenario applies": [n for n in idle if n not in self.not_promised],
+            "not promised by the contract": [n for n in idle if n in self.not_promised],
         }
-        without_case, without_promise = reasons.values()
-        for name in (name for name, count in self.applied.items() if not count):
-            is_idle = name not in self.not_promised
-            (without_case if is_idle else without_promise).append(name)
         for reason, names in reasons.items():
             if names:
                 yield f"not judged ({reason}): {first_of(names, _NAMED_IN_A_LINE)}"

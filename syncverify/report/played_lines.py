@@ -144,12 +144,11 @@ def _parts(node: ast.AST) -> Iterator[tuple[list[ast.stmt], str]]:
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield node.body, f"{node.name}() was never called"
-        case ast.If(orelse=[]):
-            yield node.body, f"`{_shortened(ast.unparse(node.test))}` was never true"
         case ast.If():
             test = _shortened(ast.unparse(node.test))
             yield node.body, f"`{test}` was never true"
-            yield node.orelse, f"`{test}` was never false"
+            if node.orelse:
+                yield node.orelse, f"`{test}` was never false"
         case ast.ExceptHandler():
             kind = "an exception" if node.type is None else ast.unparse(node.type)
             yield node.body, f"nothing raised {_shortened(kind)}"

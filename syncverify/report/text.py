@@ -299,33 +299,28 @@ def _axes(mesh: specs.MeshSpec) -> str:
 
 
 def _parameter(spec: specs.ParameterSpec, mesh: specs.MeshSpec, tensors: str) -> str:
-    words = [f"shape {spec.global_shape}, {spec.dtype}"]
-    if spec.grad_dtype is not None:
-        words.append(f"gradient in {spec.grad_dtype}")
     if tensors == "local":
-        words.append("ordinary tensor")
+        placed = "ordinary tensor"
     elif spec.placements is None:
-        words.append("ordinary tensor, not reduced")
+        placed = "ordinary tensor, not reduced"
     else:
-        words.append(f"placements ({', '.join(map(_placement, spec.placements))})")
-    if spec.on_mesh != specs.OWN_MESH:
-        words.append(f"on the {spec.on_mesh} mesh ({_axes(mesh_of(mesh, spec))})")
-    if not spec.requires_grad:
-        words.append("frozen")
-    if spec.num_listed > 1:
-        words.append(f"listed {spec.num_listed} times")
-    if spec.also_in_next_group:
-        words.append("listed in the next group too")
-    if spec.memory_format != "contiguous":
-        words.append(spec.memory_format)
-    if spec.used != "always":
-        words.append(f"used {spec.used}")
-    if spec.use != PLAIN:
-        words.append(f"use {spec.use}: {meaning('use', spec.use)}")
-    if spec.gradient != "finite":
-        words.append(f"gradient: {meaning('gradient', spec.gradient)}")
-    words.append(f"group {spec.group}")
-    return ", ".join(words)
+        placed = f"placements ({', '.join(map(_placement, spec.placements))})"
+    own_axes = _axes(mesh_of(mesh, spec))
+    words = {
+        f"shape {spec.global_shape}, {spec.dtype}": True,
+        f"gradient in {spec.grad_dtype}": spec.grad_dtype is not None,
+        placed: True,
+        f"on the {spec.on_mesh} mesh ({own_axes})": spec.on_mesh != specs.OWN_MESH,
+        "frozen": not spec.requires_grad,
+        f"listed {spec.num_listed} times": spec.num_listed > 1,
+        "listed in the next group too": spec.also_in_next_group,
+        spec.memory_format: spec.memory_format != "contiguous",
+        f"used {spec.used}": spec.used != "always",
+        f"use {spec.use}: {meaning('use', spec.use)}": spec.use != PLAIN,
+        f"gradient: {meaning('gradient', spec.gradient)}": spec.gradient != "finite",
+        f"group {spec.group}": True,
+    }
+    return ", ".join(text for text, is_said in words.items() if is_said)
 
 
 def _placement(code: str) -> str:

@@ -151,7 +151,13 @@ class _DrawnGraph:
         """Add the order, the stream, the hooks, and what each of them queued."""
         order = itertools.count(1)
         for step in sorted(steps, key=lambda step: step.order):
-            lines = _joined(self._made_by(step))
+            # What the step queued itself, outside of the steps within it.
+            own = (
+                _words(self.of_rank.trace[index])
+                for index in range(step.start, step.end)
+                if (owner := self._owners[index]) is not None and owner[1] is step
+            )
+            lines = _joined(own)
             if step.node is None:
                 end = self.add_later(f"final callback {step.source}", lines)
                 self.ends[step.order] = end
@@ -165,13 +171,6 @@ class _DrawnGraph:
                     hook = len(node["hooks"])
                     node["hooks"].append(_hook(step, lines))
                 self.ends[step.order] = GraphPoint(place, hook)
-
-    def _made_by(self, step: EngineStep) -> Iterator[str]:
-        """Yield what a step queued itself, outside of the steps within it."""
-        for index in range(step.start, step.end):
-            owner = self._owners[index]
-            if owner is not None and owner[1] is step:
-                yield _words(self.of_rank.trace[index])
 
     def end_of(self, index: int) -> GraphPoint:
         """Return the node or hook that made a record; a new node if none is drawn."""
