@@ -157,9 +157,8 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "scenarios": answer.num_scenarios,
         "exposed_microseconds": round(answer.exposed_microseconds, 3),
         "reason": answer.reason,
-        "harm": None
-        if harm is None
-        else {
+        "harm": harm
+        and {
             "property": harm.property,
             "cause": harm.cause,
             "token": harm.token,

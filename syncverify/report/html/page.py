@@ -127,12 +127,10 @@ def _violation(
         "summary": violation.summary,
         "diagnosis": violation_text(entry, **report.names),
         "replay": replay_line(entry.token, **report.names),
-        "timeline": None
-        if replay is None
-        else timeline_values(replay.run, replay.violation),
+        "timeline": replay and timeline_values(replay.run, replay.violation),
         "gradients": [] if replay is None else gradients_of(replay.judgement),
         "witness": [*witness_lines(entry.witness)],
-        "graph": None if replay is None else graph_values(entry, replay),
+        "graph": replay and graph_values(entry, replay),
         "program": program_words(entry.scenario),
     }
 

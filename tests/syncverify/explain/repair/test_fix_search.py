@@ -35,16 +35,13 @@ PAIR = Scenario(
 BACKEND = SimBackend()
 
 
-def violation(subject: Subject) -> FoundViolation | None:
-    found = violations(subject, PAIR)
-    return FoundViolation(found[0], PAIR) if found else None
+def case_of(subject: Subject) -> Case:
+    first, *_ = violations(subject, PAIR)
+    return Case(FoundViolation(first, PAIR), subject, BACKEND)
 
 
 def fix_of(entry_id: str) -> Fix | None:
-    subject = entry_of(entry_id).defect()
-    found = violation(subject)
-    assert found is not None
-    return find_fix(Case(found, subject, BACKEND))
+    return find_fix(case_of(entry_of(entry_id).defect()))
 
 
 @pytest.mark.long
@@ -75,7 +72,7 @@ def test_the_fix_of_a_defect_is_found(
     assert (fix.lines, fix.max_ranks) == (lines, 4)
     assert fix.num_others > 9
     # The subject is as it was.
-    assert violation(entry_of(entry_id).defect()) is not None
+    assert violations(entry_of(entry_id).defect(), PAIR)
 
 
 class DropsHandles(PlainGrads):
@@ -94,10 +91,7 @@ class DropsHandles(PlainGrads):
 
 @pytest.mark.long
 def test_a_fix_names_nothing_that_the_harness_holds() -> None:
-    subject = resolve(DropsHandles)
-    found = violation(subject)
-    assert found is not None
-    fix = find_fix(Case(found, subject, BACKEND))
+    fix = find_fix(case_of(resolve(DropsHandles)))
     assert fix is not None
     assert "async_op=True).wait()" in fix.lines[1]
 
@@ -150,9 +144,7 @@ class SendsFullBuckets:
 @pytest.mark.long
 def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
     subject = Subject("SendsFullBuckets", SendsFullBuckets, Capabilities())
-    found = violation(subject)
-    assert found is not None
-    fix = find_fix(Case(found, subject, BACKEND))
+    fix = find_fix(case_of(subject))
     assert fix is not None
     assert fix.lines[-1] == "+ self.reduce_bucket()"
     assert str(fix.place).endswith(" in wait")
@@ -173,11 +165,9 @@ class NotesTheOrder(PlainGrads):
 
 @pytest.mark.long
 def test_the_line_that_raises_is_neither_removed_nor_kept_from_running() -> None:
-    subject = resolve(NotesTheOrder)
-    found = violation(subject)
-    assert found is not None
-    assert found.violation.cause.startswith("raised_")
-    assert find_fix(Case(found, subject, BACKEND)) is None
+    case = case_of(resolve(NotesTheOrder))
+    assert case.found.violation.cause.startswith("raised_")
+    assert find_fix(case) is None
 
 
 class NoSum(PlainGrads):
