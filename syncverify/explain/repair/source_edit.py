@@ -61,6 +61,16 @@ class Source:
         """All classes."""
         return tuple(e for e in self.statements if isinstance(e, ast.ClassDef))
 
+    @cached_property
+    def places(self) -> dict[ast.stmt, tuple[ast.stmt, list[ast.stmt]]]:
+        """The statement around each inner statement, and the block of it that has the inner one."""
+        return {
+            inner: (outer, block)
+            for outer in self.statements
+            for block in blocks_of(outer)
+            for inner in block
+        }
+
     def statement_at(self, number: int) -> ast.stmt | None:
         """Return the innermost statement of a function that has a line."""
         found = [node for node in self.statements if _has(node, number)]
@@ -84,25 +94,24 @@ class Source:
 
     def contexts_around(self, statement: ast.stmt) -> list[ast.With]:
         """Return the `with` blocks around a statement, within its function, innermost first."""
-        function = self.function_at(statement.lineno)
-        found = [
-            node
-            for node in (ast.walk(function) if function else ())
-            if isinstance(node, ast.With)
-            and node is not statement
-            and _has(node, statement.lineno)
-        ]
-        return found[::-1]
+        return [each for each in self._around(statement) if isinstance(each, ast.With)]
 
     def loops_around(self, statement: ast.stmt) -> list[ast.For | ast.While]:
         """Return the loops in which a statement stands, innermost first, up to another block."""
         found, inner = list[ast.For | ast.While](), statement
-        # Outer statements come before inner ones.
-        for node in reversed(self.statements):
-            if isinstance(node, ast.For | ast.While) and inner in node.body:
-                found.append(node)
-                inner = node
+        for node in self._around(statement):
+            if not (isinstance(node, ast.For | ast.While) and inner in node.body):
+                break
+            found.append(node)
+            inner = node
         return found
+
+    def _around(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """Yield the statements around one within its function, the innermost first."""
+        outer, _ = self.places.get(statement, (None, []))
+        if outer is not None and not isinstance(outer, Function):
+            yield outer
+            yield from self._around(outer)
 
     def text(self, node: ast.stmt) -> tuple[str, ...]:
         """Return the lines of a statement, without their common indentation."""
@@ -192,6 +201,13 @@ def line_of(function: object) -> SourceLine | None:
     numbers = (each.lineno for each in source.functions if each.name == name)
     number = min((each for each in numbers if each >= first), default=first)
     return SourceLine(shown_path(source.path), number, name)
+
+
+def blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """List the blocks of a statement, those of its handlers and cases too."""
+    own = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+    parts = [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
+    return [block for block in (*own, *(part.body for part in parts)) if block]
 
 
 def code_in(node: ast.stmt) -> list[ast.stmt]:
