@@ -95,7 +95,7 @@ class AdversarialRecorder(RankRecorder):
     def __init__(self, lateness: Lateness) -> None:
         self._lateness = lateness
         self._late: list[_Late] = []
-        self._num_operators = self._num_launches = self._num_waits = 0
+        self._num_operators = self._num_launches = 0
         self._late_starts: set[CollectiveKey] = set()
         self._is_over = False
         self.gave_up = False  # some of that work could not be put off
@@ -212,16 +212,6 @@ class AdversarialRecorder(RankRecorder):
             run()
 
     @override
-    def wait(self, launched: CollectiveLaunch) -> None:
-        super().wait(launched)
-        self._num_waits += 1
-
-    @override
-    def wait_on_host(self, launched: CollectiveLaunch) -> None:
-        super().wait_on_host(launched)
-        self._num_waits += 1
-
-    @override
     @contextmanager
     def calling(self, moment: Moment) -> Iterator[None]:
         self._catch_up()
@@ -260,9 +250,12 @@ class AdversarialRecorder(RankRecorder):
 
     def _catch_up(self) -> None:
         """Run the late work once all other work that comes before has run."""
-        counts = (self._num_operators, self._num_launches, self._num_waits)
+        if self._is_over:
+            return
+        num_waits = len(_positions(self.trace, CollectiveWait))
+        counts = (self._num_operators, self._num_launches, num_waits)
         due = zip(counts, self._lateness.until, strict=True)
-        if not self._is_over and all(count >= until for count, until in due):
+        if all(count >= until for count, until in due):
             self._run_late_work()
 
     def _run_late_work(self) -> None:
