@@ -72,14 +72,11 @@ class CoverageSummary:
             f"{self.num_values:,} feature values, "
             f"{self.num_pairs - len(self.missing_pairs):,} of {self.num_pairs:,} pairs"
         )
-        reasons: dict[str, list[str]] = {
-            "no scenario applies": [],
-            "not promised by the contract": [],
+        idle = [name for name, count in self.applied.items() if not count]
+        reasons = {
+            "no scenario applies": [n for n in idle if n not in self.not_promised],
+            "not promised by the contract": [n for n in idle if n in self.not_promised],
         }
-        without_case, without_promise = reasons.values()
-        for name in (name for name, count in self.applied.items() if not count):
-            is_idle = name not in self.not_promised
-            (without_case if is_idle else without_promise).append(name)
         for reason, names in reasons.items():
             if names:
                 yield f"not judged ({reason}): {first_of(names, _NAMED_IN_A_LINE)}"
@@ -135,31 +132,24 @@ class Bound:
     scope: SmallScope
     num_scenarios: int
     num_played: int
-    num_undecided: int  # with more classes of schedules than were played
-    num_branching: int  # with several classes, each of which was played
-    num_classes: int  # of those
+    # Number of scenarios by the part of their schedules that was played.
+    schedules: Mapping[ScheduleCoverage, int]
     num_violations: int  # distinct ones
 
-    @classmethod
-    def of(
-        cls,
-        scope: SmallScope,
-        num_scenarios: int,
-        num_played: int,
-        schedules: Mapping[ScheduleCoverage, int],
-        num_violations: int,
-    ) -> Self:
-        """Sum up the schedules that were played."""
-        complete, num_classes = _complete(schedules)
-        return cls(
-            scope=scope,
-            num_scenarios=num_scenarios,
-            num_played=num_played,
-            num_undecided=sum(_with_extent(schedules, RANDOM).values()),
-            num_branching=sum(complete.values()),
-            num_classes=num_classes,
-            num_violations=num_violations,
-        )
+    @property
+    def num_undecided(self) -> int:
+        """Number of scenarios with more classes of schedules than were played."""
+        return sum(_with_extent(self.schedules, RANDOM).values())
+
+    @property
+    def num_branching(self) -> int:
+        """Number of scenarios with several classes, each of which was played."""
+        return sum(_with_extent(self.schedules, COMPLETE).values())
+
+    @property
+    def num_classes(self) -> int:
+        """Number of the classes of these."""
+        return _num_classes(_with_extent(self.schedules, COMPLETE))
 
     @property
     def is_proof(self) -> bool:
@@ -214,12 +204,8 @@ def _with_extent(
     return {each: n for each, n in played.items() if each.extent == extent}
 
 
-def _complete(
-    played: Mapping[ScheduleCoverage, int],
-) -> tuple[dict[ScheduleCoverage, int], int]:
-    """Return the schedules of which each class was played, and the number of classes."""
-    complete = _with_extent(played, COMPLETE)
-    return complete, sum(each.num_classes * n for each, n in complete.items())
+def _num_classes(complete: Mapping[ScheduleCoverage, int]) -> int:
+    return sum(each.num_classes * n for each, n in complete.items())
 
 
 def explored_lines(
@@ -267,13 +253,12 @@ def newer_values_lines(capabilities: Capabilities) -> Iterator[str]:
 
 def _schedule_lines(played: Mapping[ScheduleCoverage, int]) -> Iterator[str]:
     """Describe schedules beyond the default one and one drawn."""
-    complete, num_classes = _complete(played)
-    if complete:
+    if complete := _with_extent(played, COMPLETE):
         total = sum((each.num_interleavings or 0) * n for each, n in complete.items())
         is_open = any(each.num_interleavings is None for each in complete)
         yield (
             f"schedules of {counted(sum(complete.values()), 'scenario')} complete: "
-            f"{num_classes} classes of {'more than ' if is_open else ''}{total} interleavings"
+            f"{_num_classes(complete)} classes of {'more than ' if is_open else ''}{total} interleavings"
         )
     if by_chance := _with_extent(played, RANDOM):
         least = min(each.probability for each in by_chance)

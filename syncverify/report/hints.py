@@ -73,24 +73,20 @@ def advice(entry: FoundViolation) -> str:
     nobody launches may wait for the gradient of a frozen parameter.
     """
     is_set_back = all(each.is_number for each in entry.left_over)
+    is_rounded_down = any(each.rounds_down for each in entry.left_out)
     if entry.fix is not None:
         is_grown = all(each.is_grown for each in entry.left_over)
         is_set_back = entry.fix.sets_back or is_grown
+        is_rounded_down = entry.fix.rounds_up
     if entry.left_over and is_set_back:
         return _SET_BACK
-    if _is_rounded_down(entry):
+    if is_rounded_down:
         return _ROUND_UP
     earlier = _of_the_step_before(entry) if entry.starts_wrongly else ""
     violation = entry.violation
     waits = violation.cause == "not_reduced" and _is_beside_frozen(entry)
     first = hint(violation.cause, violation.evidence)
     return f"{first}{_OF_FROZEN if waits else ''}{earlier}"
-
-
-def _is_rounded_down(entry: FoundViolation) -> bool:
-    if entry.fix is not None:
-        return entry.fix.rounds_up
-    return any(each.rounds_down for each in entry.left_out)
 
 
 def _of_the_step_before(entry: FoundViolation) -> str:

@@ -226,20 +226,16 @@ def corrected(
     """
     blamed = set(map(str, optional_features(found.scenario)))
     return [
-        _corrected(each, found, diagnosis, sorted(blamed - {each.feature}))
-        if each.feature in blamed
-        else each
+        _corrected(each, found, diagnosis, blamed) if each.feature in blamed else each
         for each in observed
     ]
 
 
 def _corrected(
-    observed: ObservedFeature,
-    found: FoundViolation,
-    diagnosis: str,
-    others: Sequence[str],
+    observed: ObservedFeature, found: FoundViolation, diagnosis: str, blamed: set[str]
 ) -> ObservedFeature:
-    together = f" (together with {', '.join(others)})" if others else ""
+    others = ", ".join(sorted(blamed - {observed.feature}))
+    together = f" (together with {others})" if others else ""
     rating = rating_of(found.violation.identity)
     if rating == "unclear" and observed.rating == "right":
         rating = "refused"

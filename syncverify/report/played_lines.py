@@ -70,8 +70,10 @@ class LineCoverage:
     def brief(self) -> Iterator[str]:
         """Yield a line with numbers, if lines were counted."""
         if self.num_lines:
-            played = self.num_lines - self.num_idle
-            yield f"lines: {played:,} of {self.num_lines:,} in functions of {self._where} ran"
+            played, files = self.num_lines - self.num_idle, self.files
+            few = len(files) <= _NAMED_FILES
+            where = ", ".join(files) if few else f"{len(files)} files"
+            yield f"lines: {played:,} of {self.num_lines:,} in functions of {where} ran"
 
     def lines(self) -> Iterator[str]:
         """Yield a line with numbers, and one for each of the first ranges."""
@@ -80,11 +82,6 @@ class LineCoverage:
             yield f"  never: {each}"
         if len(self.idle) > _NAMED:
             yield f"  and {len(self.idle) - _NAMED} more (the JSON report lists all)"
-
-    @property
-    def _where(self) -> str:
-        few = len(self.files) <= _NAMED_FILES
-        return ", ".join(self.files) if few else f"{len(self.files)} files"
 
     def gap(self, percent: float) -> str | None:
         """Say that too few lines ran; None if enough did."""
@@ -147,12 +144,11 @@ def _parts(node: ast.AST) -> Iterator[tuple[list[ast.stmt], str]]:
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             yield node.body, f"{node.name}() was never called"
-        case ast.If(orelse=[]):
-            yield node.body, f"`{_shortened(ast.unparse(node.test))}` was never true"
         case ast.If():
             test = _shortened(ast.unparse(node.test))
             yield node.body, f"`{test}` was never true"
-            yield node.orelse, f"`{test}` was never false"
+            if node.orelse:
+                yield node.orelse, f"`{test}` was never false"
         case ast.ExceptHandler():
             kind = "an exception" if node.type is None else ast.unparse(node.type)
             yield node.body, f"nothing raised {_shortened(kind)}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from syncverify.judge.evidence import Event, Evidence, FrozenGradient, WrongGradient
+from syncverify.judge.evidence import Event, FrozenGradient, WrongGradient
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named
@@ -21,29 +21,20 @@ from syncverify.report.evidence import (
 from syncverify.report.hints import advice, certainty, hint
 from syncverify.report.observed import ObservedFeature, names_of_wrong, with_rating
 from syncverify.report.report import Report
+from syncverify.scenario import specs
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, PLAIN, meaning
 from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision
-from syncverify.scenario.specs import (
-    ABSENT,
-    OWN_MESH,
-    PARTIAL,
-    REPLICATE,
-    MeshSpec,
-    ParameterSpec,
-    is_strided,
-    sharded_dim,
-)
 from syncverify.search.found_violation import Fix, FoundViolation, RelatedViolation
 from syncverify.trace.source_lines import CodeLine, with_code
 
 T = TypeVar("T")
 _UNSHARDED = {
-    REPLICATE: "Replicate",
-    PARTIAL: "Partial gradient",
-    ABSENT: "not its mesh",
+    specs.REPLICATE: "Replicate",
+    specs.PARTIAL: "Partial gradient",
+    specs.ABSENT: "not its mesh",
 }
 SMALLEST: Final = "smallest scenario"
 SCENARIO: Final = "scenario"
@@ -209,7 +200,10 @@ def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     yield events_with_code(
         [event for event in evidence.events if not event.words], shown
     )[1:]
-    yield from (f"  {line}" for line in _numbers(evidence))
+    if isinstance(evidence, WrongGradient):
+        yield f"  {'expected:':<11} {numbers_text(evidence.expected)}"
+    if isinstance(evidence, WrongGradient | FrozenGradient):
+        yield f"  {'observed:':<11} {numbers_text(evidence.observed)}"
     for title, events in titled_events(evidence):
         if title != "remedy:" or not (entry.fix or entry.left_over):
             yield events_with_code(events, shown, title)
@@ -274,22 +268,19 @@ def scenario_lines(
     for step, event in enumerate(scenario.events):
         if event != PLAIN:
             yield f"  step {step}: {event}: {meaning('event', event)}"
-    fields = {topic: getattr(scenario, topic, "") for topic in _TITLES}
-    yield from _special({**fields, "mesh": mesh.order})
-    unnamed = functools.partial(_parameter, mesh=mesh, tensors=tensors)
-    for words, alike in itertools.groupby(scenario.parameters, unnamed):
-        for span in _spans([spec.name for spec in alike]):
-            yield f"  {span}: {words}"
-
-
-def _special(words: Mapping[str, str]) -> Iterator[str]:
-    """Describe the words, by topic, that differ from those of a plain training step."""
-    for topic, word in words.items():
-        plain_word, title = _TITLES[topic]
+    for topic, (plain_word, title) in _TITLES.items():
+        word = mesh.order if topic == "mesh" else getattr(scenario, topic, "")
         if word != plain_word:
             of_mesh = FEATURES.get(Feature(topic, word)) if topic == "mesh" else None
             about = of_mesh.meaning if of_mesh else meaning(topic, word)
             yield f"  {title.format(word)}{about}"
+    unnamed = functools.partial(_parameter, mesh=mesh, tensors=tensors)
+    for words, alike in itertools.groupby(scenario.parameters, unnamed):
+        names = [spec.name for spec in alike]
+        if len(names) >= _MIN_SPAN:
+            names = [f"{names[0]} to {names[-1]}, {len(names)} parameters"]
+        for name in names:
+            yield f"  {name}: {words}"
 
 
 def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
@@ -299,15 +290,7 @@ def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
             yield f"  timing, decision {number}: {decision.meaning}"
 
 
-def _spans(names: list[str]) -> list[str]:
-    """Return names, or their first and their last one if they are many."""
-    is_short = len(names) < _MIN_SPAN
-    return (
-        names if is_short else [f"{names[0]} to {names[-1]}, {len(names)} parameters"]
-    )
-
-
-def _axes(mesh: MeshSpec) -> str:
+def _axes(mesh: specs.MeshSpec) -> str:
     names = mesh.axis_names or ("",) * len(mesh.shape)
     return ", ".join(
         f"{name}={size}" if name else str(size)
@@ -315,41 +298,36 @@ def _axes(mesh: MeshSpec) -> str:
     )
 
 
-def _parameter(spec: ParameterSpec, mesh: MeshSpec, tensors: str) -> str:
-    words = [f"shape {spec.global_shape}, {spec.dtype}"]
-    if spec.grad_dtype is not None:
-        words.append(f"gradient in {spec.grad_dtype}")
+def _parameter(spec: specs.ParameterSpec, mesh: specs.MeshSpec, tensors: str) -> str:
     if tensors == "local":
-        words.append("ordinary tensor")
+        placed = "ordinary tensor"
     elif spec.placements is None:
-        words.append("ordinary tensor, not reduced")
+        placed = "ordinary tensor, not reduced"
     else:
-        words.append(f"placements ({', '.join(map(_placement, spec.placements))})")
-    if spec.on_mesh != OWN_MESH:
-        words.append(f"on the {spec.on_mesh} mesh ({_axes(mesh_of(mesh, spec))})")
-    if not spec.requires_grad:
-        words.append("frozen")
-    if spec.num_listed > 1:
-        words.append(f"listed {spec.num_listed} times")
-    if spec.also_in_next_group:
-        words.append("listed in the next group too")
-    if spec.memory_format != "contiguous":
-        words.append(spec.memory_format)
-    if spec.used != "always":
-        words.append(f"used {spec.used}")
-    if spec.use != PLAIN:
-        words.append(f"use {spec.use}: {meaning('use', spec.use)}")
-    if spec.gradient != "finite":
-        words.append(f"gradient: {meaning('gradient', spec.gradient)}")
-    words.append(f"group {spec.group}")
-    return ", ".join(words)
+        placed = f"placements ({', '.join(map(_placement, spec.placements))})"
+    own_axes = _axes(mesh_of(mesh, spec))
+    words = {
+        f"shape {spec.global_shape}, {spec.dtype}": True,
+        f"gradient in {spec.grad_dtype}": spec.grad_dtype is not None,
+        placed: True,
+        f"on the {spec.on_mesh} mesh ({own_axes})": spec.on_mesh != specs.OWN_MESH,
+        "frozen": not spec.requires_grad,
+        f"listed {spec.num_listed} times": spec.num_listed > 1,
+        "listed in the next group too": spec.also_in_next_group,
+        spec.memory_format: spec.memory_format != "contiguous",
+        f"used {spec.used}": spec.used != "always",
+        f"use {spec.use}: {meaning('use', spec.use)}": spec.use != PLAIN,
+        f"gradient: {meaning('gradient', spec.gradient)}": spec.gradient != "finite",
+        f"group {spec.group}": True,
+    }
+    return ", ".join(text for text, is_said in words.items() if is_said)
 
 
 def _placement(code: str) -> str:
-    dim = sharded_dim(code)
+    dim = specs.sharded_dim(code)
     if dim is None:
         return _UNSHARDED[code]
-    return f"StridedShard({dim})" if is_strided(code) else f"Shard({dim})"
+    return f"StridedShard({dim})" if specs.is_strided(code) else f"Shard({dim})"
 
 
 def seen_on(ranks: Sequence[int], parameters: Sequence[str] = ()) -> str:
@@ -376,13 +354,6 @@ def _related(title: str, related: Sequence[RelatedViolation]) -> list[str]:
     if num_more := len(related[_NUM_RELATED:]):
         lines.append(f"  {title}: ... and {num_more} more (--json PATH lists them)")
     return lines
-
-
-def _numbers(evidence: Evidence) -> Iterator[str]:
-    if isinstance(evidence, WrongGradient):
-        yield f"{'expected:':<11} {numbers_text(evidence.expected)}"
-    if isinstance(evidence, WrongGradient | FrozenGradient):
-        yield f"{'observed:':<11} {numbers_text(evidence.observed)}"
 
 
 def fitted(
@@ -413,6 +384,5 @@ def _limit(lengths: list[int], room: int) -> int:
 def _cut(lines: list[str], limit: int) -> list[str]:
     if len(lines) <= limit:
         return lines
-    kept = lines[: limit - 1]
     indent = " " * (len(lines[-1]) - len(lines[-1].lstrip()))
-    return [*kept, f"{indent}... and {len(lines) - len(kept)} more"]
+    return [*lines[: limit - 1], f"{indent}... and {len(lines) - limit + 1} more"]

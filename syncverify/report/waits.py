@@ -89,17 +89,17 @@ def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
 
 def _without_verdict(subject: PlayedSubject) -> Iterator[str]:
     """Yield how many of the scenarios say less than others, or nothing."""
-    if subject.num_refused:
-        number = counted(subject.num_refused, "scenario")
-        yield f"  {number} of them refused by the subject, as its contract allows"
-    if subject.num_not_simulated:
-        number = counted(subject.num_not_simulated, "scenario")
-        yield f"  {number} of them left out, which the simulated machine refuses"
-    if subject.wrong:
-        yield (
-            f"  {counted(len(subject.wrong), 'scenario')} of them left out, which break with "
-            f"all waits; the first: syncverify replay {subject.wrong[0]} {subject.name}"
-        )
+    first = (
+        f"syncverify replay {subject.wrong[0]} {subject.name}" if subject.wrong else ""
+    )
+    numbers = {
+        "refused by the subject, as its contract allows": subject.num_refused,
+        "left out, which the simulated machine refuses": subject.num_not_simulated,
+        f"left out, which break with all waits; the first: {first}": len(subject.wrong),
+    }
+    for words, number in numbers.items():
+        if number:
+            yield f"  {counted(number, 'scenario')} of them {words}"
 
 
 def verdict(waits: AnsweredWaits) -> str:
@@ -157,9 +157,8 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "scenarios": answer.num_scenarios,
         "exposed_microseconds": round(answer.exposed_microseconds, 3),
         "reason": answer.reason,
-        "harm": None
-        if harm is None
-        else {
+        "harm": harm
+        and {
             "property": harm.property,
             "cause": harm.cause,
             "token": harm.token,

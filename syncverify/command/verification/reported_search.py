@@ -237,7 +237,7 @@ def _report(
     bound = None
     if settings.exhaustive:
         scope, num_played = SmallScope.parse(settings.scope), result.num_examples
-        bound = Bound.of(
+        bound = Bound(
             scope, settings.examples, num_played, statistics.schedules, len(found)
         )
     return Report(

@@ -186,19 +186,16 @@ def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
     """
     style = Style.of(before)
     for measured, cost in zip(before, after, strict=True):
-        for words in _worse(measured, cost, style):
+        if measured.is_right:
+            worse: Iterable[str] = worse_than_right(measured, cost)
+        elif measured.reaches_end:
+            worse = _worse_than_wrong(measured, cost, style)
+        else:
+            worse = _more_than_needed(measured, cost, style)
+        for words in worse:
             return words
     several = [m for m in before if m.scenario.mesh.num_ranks > 1 and m.needs.num_bytes]
     return "too few scenarios to compare" if len(several) < _MIN_COMPARED else None
-
-
-def is_unchanged(before: Sequence[Measured], after: Sequence[Cost]) -> bool:
-    """Tell whether a change leaves the cost of all scenarios that can be compared."""
-    return all(
-        measured.cost == cost
-        for measured, cost in zip(before, after, strict=True)
-        if measured.reaches_end
-    )
 
 
 def worse_than_right(measured: Measured, after: Cost) -> list[str]:
@@ -213,15 +210,6 @@ def worse_than_right(measured: Measured, after: Cost) -> list[str]:
         "more memory": after.peak_bytes > before.peak_bytes + measured.spare_bytes,
     }
     return [words for words, is_so in worse.items() if is_so]
-
-
-def _worse(measured: Measured, after: Cost, style: Style) -> Iterator[str]:
-    if measured.is_right:
-        yield from worse_than_right(measured, after)
-    elif measured.reaches_end:
-        yield from _worse_than_wrong(measured, after, style)
-    else:
-        yield from _more_than_needed(measured, after, style)
 
 
 def _worse_than_wrong(measured: Measured, after: Cost, style: Style) -> Iterator[str]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from syncverify.explain.case import ENDED_FROM_OUTSIDE, Case
 from syncverify.explain.repair.fix_search import find_fix
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.left_out import left_out
 from syncverify.explain.repair.left_over import left_over
 from syncverify.explain.repair.other_scenarios import with_fewer_readings, with_witness
-from syncverify.explain.repair.plays import ENDED_FROM_OUTSIDE
 from syncverify.explain.repair.ran_lines import acts_of, deciding_lines
 from syncverify.explain.repair.source_edit import Edit
 from syncverify.explain.witness.witness_search import find_witness
@@ -49,9 +49,9 @@ def all_diagnosed(
     def diagnose(entry: FoundViolation) -> FoundViolation:
         # In a scenario that shows the harm of a race, or one mistake alone.
         if entry.violation.evidence.unordered is None:
-            entry = with_fewer_readings(entry, subject, backend, max_ranks)
+            entry = with_fewer_readings(Case(entry, subject, backend), max_ranks)
         else:
-            entry = with_witness(entry, subject, backend)
+            entry = with_witness(Case(entry, subject, backend))
         return diagnosed(entry, subject, backend)
 
     return diagnosed_by_fix(entries, diagnose, subject, backend)
@@ -118,13 +118,14 @@ def diagnosed(
         entry = replace(entry, violation=replace(entry.violation, evidence=evidence))
     if not isinstance(backend, SimBackend):
         return entry
-    entry = replace(entry, left_over=left_over(entry, subject, backend))
+    entry = replace(entry, left_over=left_over(Case(entry, subject, backend)))
+    case = Case(entry, subject, backend)
     entry = replace(
         entry,
-        witness=entry.witness or find_witness(entry, subject, backend),
-        acts=acts_of(entry, subject, backend),
-        left_out=left_out(entry, subject, backend),
-        fix=find_fix(entry, subject, backend),
+        witness=entry.witness or find_witness(case),
+        acts=acts_of(case),
+        left_out=left_out(case),
+        fix=find_fix(case),
     )
     is_surely_left = all(each.is_grown for each in entry.left_over)
     if entry.fix is not None and not (entry.fix.sets_back or is_surely_left):
@@ -132,4 +133,4 @@ def diagnosed(
         entry = replace(entry, left_over=())
     if entry.fix or entry.left_out or entry.left_over:
         return entry
-    return replace(entry, deciders=deciding_lines(entry, subject, backend))
+    return replace(entry, deciders=deciding_lines(case))

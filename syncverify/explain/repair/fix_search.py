@@ -20,18 +20,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from syncverify.explain.case import ENDED_FROM_OUTSIDE, Case
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.missing_lines import missing_calls, set_back
 from syncverify.explain.repair.missing_orders import candidates
 from syncverify.explain.repair.mutations import mutations
-from syncverify.explain.repair.plays import ENDED_FROM_OUTSIDE
 from syncverify.explain.repair.rewrites import Names
 from syncverify.explain.repair.source_edit import Edit, Function, Source
 from syncverify.explain.repair.unasked_state import unasked_state
 from syncverify.judge.cause import is_exception
-from syncverify.playing.sim import SimBackend
-from syncverify.search.found_violation import Fix, FoundViolation
-from syncverify.subjects.subject import Subject
+from syncverify.search.found_violation import Fix
 
 _MAX_PLAYED: Final = 200  # changes to play for one violation
 _MAX_AFTER_FIRST: Final = 40  # changes to play in the hope of one that changes no cost
@@ -39,20 +37,20 @@ _NUM_NEAR: Final = 2  # functions of the violation, which come before forgotten 
 _MAX_SLOW_RUNS: Final = 1  # a change may make a program hang
 
 
-def find_fix(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> Fix | None:
+def find_fix(case: Case) -> Fix | None:
     """Return a change of the subject's source that mends a violation; None if none is known."""
-    if found.violation.cause in ENDED_FROM_OUTSIDE:
+    if case.found.violation.cause in ENDED_FROM_OUTSIDE:
         return None
-    game = Game(found, subject, backend)
+    game = Game(case.found, case.subject, case.backend)
     if not game.shows_violation():
         return None
     search = _Search(game)
-    if fix := search.among(_orders(game)):
-        return fix
+    if game.found.violation.evidence.unordered is not None:
+        orders = (e for each in game.disorders() for e in candidates(each, game))
+        if fix := search.among(orders):
+            return fix
     # A flag or a step number may be meant to stay, and the code that reads the number be wrong.
-    is_surely_left = all(each.is_grown for each in found.left_over)
+    is_surely_left = all(each.is_grown for each in case.found.left_over)
     if is_surely_left and not search.accepted and (fix := _set_back(game)):
         return fix
     return search.among(_changes(game)) or search.best() or _set_back(game)
@@ -78,12 +76,13 @@ class _Search:
                 continue
             if not (game.mends(edit) and game.is_harmless(edit)):
                 continue
-            verdict = game.cost_of(edit)
-            if verdict.regression is not None or not game.is_confirmed(edit):
+            costs = game.costs_of(edit)
+            if costs is None or not game.is_confirmed(edit):
                 continue
-            if verdict.is_unchanged:
+            if game.is_unchanged(costs):
                 return game.fix(edit)
-            rank = (verdict.early_bytes, -sum(map(len, edit.lines)))
+            early_bytes = sum(each.early_bytes for each in costs)
+            rank = (early_bytes, -sum(map(len, edit.lines)))
             self.accepted.append((rank, game.fix(edit)))
             self.num_left = min(self.num_left, _MAX_AFTER_FIRST)
         return None
@@ -124,12 +123,6 @@ def _set_back(game: Game) -> Fix | None:
 
 def _sources(functions: Iterable[tuple[Source, Function]]) -> list[Source]:
     return [*{source.path: source for source, _ in functions}.values()]
-
-
-def _orders(game: Game) -> Iterator[Edit]:
-    if game.found.violation.evidence.unordered is not None:
-        for disorder in game.disorders():
-            yield from candidates(disorder, game)
 
 
 def _changes(game: Game) -> Iterator[Edit]:

@@ -12,21 +12,14 @@ from functools import cached_property
 from typing import Any, Final
 
 from syncverify.errors import LayerError
+from syncverify.explain.case import ENDED_FROM_OUTSIDE, Case
 from syncverify.explain.repair.comparison import (
     Measured,
-    is_unchanged,
     regression,
     worse_than_right,
 )
 from syncverify.explain.repair.cost import Cost, MeasuringRecorder, cost_of
 from syncverify.explain.repair.other_scenarios import measured_scenarios
-from syncverify.explain.repair.plays import (
-    ENDED_FROM_OUTSIDE,
-    MAX_RANKS,
-    drawn_scenarios,
-    identities_of,
-    is_mended,
-)
 from syncverify.explain.repair.scope import Scope, listening
 from syncverify.explain.repair.source_edit import (
     Edit,
@@ -41,12 +34,9 @@ from syncverify.judge.ordering.races import is_same_work, judge_orderings
 from syncverify.judge.ordering.remedies import Disorder
 from syncverify.judge.traced import TracedRun
 from syncverify.judge.violation import Identity
-from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
-from syncverify.search.drawing import Drawing
-from syncverify.search.found_violation import Fix, FoundViolation
-from syncverify.subjects.subject import Subject
+from syncverify.search.found_violation import Fix
 from syncverify.trace.run import Run
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine, lines_among
@@ -59,24 +49,10 @@ _CONFIRMING_SEED: Final = 2
 _SOME: Final[set[Identity]] = {("", "")}
 
 
-@dataclass(frozen=True, slots=True)
-class CostVerdict:
-    """What a change does to the cost of the other scenarios."""
-
-    regression: str | None  # in a few words; None if nothing gets worse
-    is_unchanged: bool
-    # Bytes that are launched before backward ends, with the change; of a regression, as far as
-    # scenarios were played.
-    early_bytes: int
-
-
 @dataclass
-class Game:
+class Game(Case):
     """The plays of one violation's scenario with changes."""
 
-    found: FoundViolation
-    subject: Subject
-    backend: SimBackend
     num_slow_runs: int = 0  # that were ended from outside
     _files: dict[str, LiveFile] = field(default_factory=dict)
     _plays: dict[tuple[Scenario, Edit | None], Measured] = field(default_factory=dict)
@@ -93,11 +69,8 @@ class Game:
 
     def is_harmless(self, edit: Edit) -> bool:
         """Tell whether a change leaves other scenarios right; see `is_mended`."""
-        violation = self.found.violation
         return all(
-            is_mended(
-                violation, self._other(each.scenario, edit).identities, each.identities
-            )
+            self.is_mended(self._other(each.scenario, edit).identities, each.identities)
             for each in self._others
         )
 
@@ -108,24 +81,23 @@ class Game:
             # The unchanged subject is played only where something is wrong.
             if after == set():
                 continue
-            before = self._identities(scenario, None)
-            if not is_mended(self.found.violation, after, before):
+            if not self.is_mended(after, self._identities(scenario, None)):
                 return False
         return True
 
-    def cost_of(self, edit: Edit) -> CostVerdict:
-        """Compare the costs of the other scenarios with those of the unchanged subject."""
+    def costs_of(self, edit: Edit) -> list[Cost] | None:
+        """Return the costs of the other scenarios with a change; None if something gets worse."""
         # The drawn scenarios come first, and most regressions need the many parameters of others.
-        before, costs = [*reversed(self._others)], list[Cost]()
+        before = [*reversed(self._others)]
+        costs = (self._other(each.scenario, edit).cost for each in before)
+        if regression(before, costs) is not None:
+            return None
+        return [self._other(each.scenario, edit).cost for each in self._others]
 
-        def played() -> Iterator[Cost]:
-            for each in before:
-                costs.append(self._other(each.scenario, edit).cost)
-                yield costs[-1]
-
-        words = regression(before, played())
-        same = words is None and is_unchanged(before, costs)
-        return CostVerdict(words, same, sum(each.early_bytes for each in costs))
+    def is_unchanged(self, costs: Sequence[Cost]) -> bool:
+        """Tell whether a change leaves the costs of all scenarios that can be compared."""
+        pairs = zip(self._others, costs, strict=True)
+        return all(each.cost == cost for each, cost in pairs if each.reaches_end)
 
     def costs_no_more_where_right(self, edit: Edit) -> bool:
         """Tell whether the other scenarios that were right cost no more with a change."""
@@ -142,7 +114,7 @@ class Game:
         """The other scenarios, played before any change."""
         contract, own = self.subject.capabilities, self.found.scenario
         # The drawn ones are small: a change that breaks something breaks one of them soon.
-        played = [*drawn_scenarios(contract), *measured_scenarios(own, contract)]
+        played = [*self.drawn(), *measured_scenarios(own, contract)]
         return [
             self._other(each, None) for each in dict.fromkeys(played) if each != own
         ]
@@ -151,9 +123,8 @@ class Game:
     def _confirming(self) -> list[Scenario]:
         """Scenarios for the few changes that could be a fix."""
         known = {self.found.scenario, *(each.scenario for each in self._others)}
-        contract = self.subject.capabilities
-        drawing = Drawing(contract, MAX_RANKS, _NUM_CONFIRMING, _CONFIRMING_SEED)
-        return [each for each in dict.fromkeys(drawing.drawn()) if each not in known]
+        drawn = self.drawn(_NUM_CONFIRMING, _CONFIRMING_SEED)
+        return [each for each in dict.fromkeys(drawn) if each not in known]
 
     def _other(self, scenario: Scenario, edit: Edit | None) -> Measured:
         """Play another scenario, once for each change."""
@@ -166,7 +137,7 @@ class Game:
         run = self._run(scenario, edit, recorders)
         if run is None:
             return Measured(scenario, None, reaches_end=False, cost=Cost())
-        found = identities_of(scenario, run, self.subject)
+        found = self.identities_of(scenario, run)
         traces = [each.everything for each in recorders]
         cost = cost_of(traces, sum(each.peak_bytes for each in recorders))
         return Measured(scenario, found, run.fault is None, cost)
@@ -182,10 +153,9 @@ class Game:
 
     def disorders(self) -> list[Disorder]:
         """List the missing orders of the scenario, the one that the violation tells first."""
-        scenario, race = self.found.scenario, self.found.violation.evidence.unordered
-        run = self.backend.run(scenario, self.subject, self.found.schedule)
+        race = self.found.violation.evidence.unordered
         is_for_nccl = self.subject.capabilities.is_for_nccl
-        found = TracedRun(run, is_for_nccl=is_for_nccl).disorders
+        found = TracedRun(self.play(), is_for_nccl=is_for_nccl).disorders
         return sorted(
             found,
             key=lambda each: not any(is_same_work(e, race) for e in each.found if race),
@@ -205,7 +175,9 @@ class Game:
         constructors = (vars(each).get("__init__") for each in self._classes)
         given = filter(None, map(line_of, constructors))
         seen = {(line.file, line.number) for line in given}
-        for line in (*lines, *self._methods(), *self._beside()):
+        owned = (each for owner in self._classes for each in vars(owner).values())
+        methods = filter(None, map(line_of, owned))
+        for line in (*lines, *methods, *self._beside()):
             source = source_of(line.file)
             function = source.function_at(line.number) if source else None
             if source and function and (source.path, function.lineno) not in seen:
@@ -216,10 +188,6 @@ class Game:
     def _classes(self) -> tuple[type, ...]:
         """The subject's class and its bases, the nearest first."""
         return getattr(self.subject.factory, "__mro__", ())
-
-    def _methods(self) -> Iterator[SourceLine]:
-        methods = (each for owner in self._classes for each in vars(owner).values())
-        yield from filter(None, map(line_of, methods))
 
     def _beside(self) -> Iterator[SourceLine]:
         """Yield the methods of the other classes in the file of the subject's class."""
@@ -241,11 +209,12 @@ class Game:
         lines = [f"  {line}" for line in stays]
         lines += [f"- {line}" for line in removed]
         lines += [f"+ {' ' * edit.indent}{line}" for line in edit.lines]
+        texts = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
+        shown = (line[:2] + text for line, text in zip(lines, texts, strict=True))
         # The cost is known of these, and not of those that confirm.
         most = max(each.scenario.mesh.num_ranks for each in self._others)
         place = source.line(near + 1)
-        shown = tuple(_dedented(lines))
-        return Fix(place, shown, len(self._others), most, change=edit)
+        return Fix(place, tuple(shown), len(self._others), most, change=edit)
 
     def removed(self, edit: Edit) -> tuple[str, ...]:
         """Return the lines that go with a change, with their indentation."""
@@ -260,9 +229,11 @@ class Game:
         if run is None:
             return None
         # The search for remedies takes long, and it is enough that some order is missing.
-        if edit is not None and scenario == self.found.scenario and _lacks_order(run):
-            return _SOME
-        return identities_of(scenario, run, self.subject)
+        if edit is not None and scenario == self.found.scenario:
+            orderings = judge_orderings([rank_run.trace for rank_run in run.ranks])
+            if orderings.races or orderings.early_frees:
+                return _SOME
+        return self.identities_of(scenario, run)
 
     def _run(
         self,
@@ -286,15 +257,3 @@ class Game:
         if path not in self._files:
             self._files[path] = LiveFile(path)
         return self._files[path]
-
-
-def _lacks_order(run: Run) -> bool:
-    """Tell whether streams leave some work of a run without an order."""
-    orderings = judge_orderings([rank_run.trace for rank_run in run.ranks])
-    return bool(orderings.races or orderings.early_frees)
-
-
-def _dedented(lines: list[str]) -> list[str]:
-    """Take away the indentation that all lines have after their first two characters."""
-    texts = textwrap.dedent("\n".join(line[2:] for line in lines)).split("\n")
-    return [line[:2] + text for line, text in zip(lines, texts, strict=True)]

@@ -26,18 +26,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from syncverify.explain.case import Case
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.other_scenarios import with_one_parameter_more
-from syncverify.explain.repair.plays import right_scenarios
 from syncverify.explain.repair.ran_lines import RanLines, lines_of_step
 from syncverify.explain.repair.scope import NOTE_DIVISION
 from syncverify.explain.repair.skipped_launch import function_named, skipped_launches
-from syncverify.explain.repair.source_edit import Edit, line_of, source_of
+from syncverify.explain.repair.source_edit import line_of, source_of
 from syncverify.judge.evidence import TooFewElements, WrongGradient
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.properties.judgement import launches_of_step
 from syncverify.plain_text import counted
-from syncverify.playing.sim import SimBackend
 from syncverify.scenario.layout import local_shape
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.search.found_violation import FoundViolation, LeftOut
@@ -75,65 +74,59 @@ _METHODS: Final[Mapping[str, str]] = {
     "backward_not_plain": "unbind",
 }
 
-_Plays = tuple[FoundViolation, Subject, SimBackend]
 
-
-def left_out(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> tuple[LeftOut, ...]:
+def left_out(case: Case) -> tuple[LeftOut, ...]:
     """Return the places in the subject of a missing launch, a missing wait or missing cleaning.
 
     Returns:
         Lines with their code; none for causes that have lines of their own.
     """
-    plays, cause = (found, subject, backend), found.violation.cause
+    found, cause = case.found, case.found.violation.cause
     if cause == "read_before_reduced":
-        return _partly_waited(*plays)
+        return _partly_waited(case)
     if found.starts_wrongly:
         cause = "not_reset"
     if cause not in {*_NOT_LAUNCHED, *_METHODS, *_OF_A_REST}:
         return ()
     step = found.violation.evidence.step or 0
     rank = min(found.violation.ranks, default=0)
-    ran = lines_of_step(*plays, rank=rank, step=step)
+    ran = lines_of_step(case, rank=rank, step=step)
     if cause in _OF_A_REST:
-        rounding = next(_rounded_down(Game(*plays), ran), None)
+        rounding = next(_rounded_down(case, ran), None)
         if rounding is not None:
             return (rounding,)
-    cleared = _clearing(cause, subject, ran)
-    return tuple(itertools.chain(_skipping(cause, step, ran, plays), cleared))
+    if cause in _NOT_LAUNCHED:
+        return tuple(_skipping(step, ran, case))
+    if cause in _METHODS:
+        return tuple(_clearing(_METHODS[cause], case.subject, ran))
+    return ()
 
 
-def _skipping(cause: str, step: int, ran: RanLines, plays: _Plays) -> Iterator[LeftOut]:
-    if cause not in _NOT_LAUNCHED:
-        return
+def _skipping(step: int, ran: RanLines, case: Case) -> Iterator[LeftOut]:
     places = [*dict.fromkeys(skipped_launches(ran))]
     if len(places) > 1:
-        places = [*dict.fromkeys(skipped_launches(ran, _kept_rightly(plays)))]
+        places = [*dict.fromkeys(skipped_launches(ran, _kept_rightly(case)))]
     for place in places[:_NUM_SHOWN]:
         yield _at(place, f"in step {step} it led to no collective")
 
 
-def _kept_rightly(plays: _Plays) -> set[SourceLine] | None:
+def _kept_rightly(case: Case) -> set[SourceLine] | None:
     """Return the statements that keep a collective from running in right scenarios.
 
     Returns:
         Statements; None where no drawn scenario with a reduction is right.
     """
-    found, subject, backend = plays
     places = list[set[SourceLine]]()
-    for scenario, run in right_scenarios(subject, backend):
+    for scenario, run in case.right_scenarios():
         if any(each.reduces for each in launches_of_step(run.ranks[0].trace, 0)):
-            right = replace(found, scenario=scenario, decisions=())
-            ran = lines_of_step(right, subject, backend, rank=0, step=0)
+            right = replace(case.found, scenario=scenario, decisions=())
+            ran = lines_of_step(replace(case, found=right), rank=0, step=0)
             places.append({*skipped_launches(ran)})
     return set().union(*places) if places else None
 
 
-def _clearing(cause: str, subject: Subject, ran: RanLines) -> Iterator[LeftOut]:
-    name = _METHODS.get(cause, "")
-    method = getattr(subject.factory, name, None) if name else None
-    place = line_of(method) or (function_named(name, ran) if name else None)
+def _clearing(name: str, subject: Subject, ran: RanLines) -> Iterator[LeftOut]:
+    place = line_of(getattr(subject.factory, name, None)) or function_named(name, ran)
     if place is not None:
         yield _at(place, "which has to clear it")
 
@@ -142,9 +135,7 @@ def _at(place: SourceLine, why: str, *, rounds_down: bool = False) -> LeftOut:
     return LeftOut(CodeLine(place, code_of_line(place)), why, rounds_down)
 
 
-def _partly_waited(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> tuple[LeftOut, ...]:
+def _partly_waited(case: Case) -> tuple[LeftOut, ...]:
     """Return the lines that wait for others of the collectives that a race is about.
 
     A smallest scenario may launch one collective alone. So a scenario with one more parameter
@@ -154,12 +145,12 @@ def _partly_waited(
         The lines, each with its numbers of collectives. None where all collectives of the
         launching line are waited for, or no one is.
     """
-    race = found.violation.evidence.unordered
+    own, race = case.found.scenario, case.found.violation.evidence.unordered
     if not (isinstance(race, Race) and isinstance(race.first, CollectiveLaunch)):
         return ()
-    more = with_one_parameter_more(found.scenario, subject.capabilities)
-    for scenario in (found.scenario, *more):
-        run = backend.run(scenario, subject, DEFAULT_SCHEDULE)
+    more = with_one_parameter_more(own, case.subject.capabilities)
+    for scenario in (own, *more):
+        run = case.backend.run(scenario, case.subject, DEFAULT_SCHEDULE)
         where = f"in a scenario with {counted(len(scenario.parameters), 'parameter')}"
         trace = run.ranks[race.rank].trace
         if waits := tuple(_waits_for_some(trace, race.first.source, where)):
@@ -188,16 +179,17 @@ def _waits_for_some(
             yield LeftOut(line, f"waits for {len(keys)} {of_line}")
 
 
-def _rounded_down(game: Game, ran: RanLines) -> Iterator[LeftOut]:
+def _rounded_down(case: Case, ran: RanLines) -> Iterator[LeftOut]:
     """Yield the divisions whose rest is what is not reduced; see Note [The rest of a division]."""
-    sizes = {*_sizes_left_out(game.found)}
+    game = Game(case.found, case.subject, case.backend)
+    sizes = {*_sizes_left_out(case.found)}
     sources = filter(None, map(source_of, sorted(ran)))
     divisions = (
         (source, *each) for source in sources for each in _divisions(source.tree)
     )
     for source, node, whole, by in itertools.islice(divisions, _MAX_DIVISIONS):
         text = f"({NOTE_DIVISION}({ast.unparse(whole)}, {ast.unparse(by)}))"
-        for edit in Edit.part(source, node, text):
+        for edit in source.part(node, text):
             for number, divisor in sorted(game.look(edit).divisions):
                 if (rest := number % divisor) in sizes:
                     why = f"it rounds {number} / {divisor} down, and leaves out {rest}"

@@ -20,10 +20,8 @@ from typing import Any, Final
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.explain.repair.plays import SLOW, identities_of, is_mended
+from syncverify.explain.case import SLOW, Case
 from syncverify.judge.violation import Identity
-from syncverify.playing.sim import SimBackend
-from syncverify.search.found_violation import FoundViolation
 from syncverify.search.plain_state import NOT_SET, LeftOver, Spot, state_of
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject, same_signature
@@ -37,16 +35,14 @@ _MAX_PATTERNS: Final = 8  # of paths to set back
 _OF_CHANCE: Final = "subject_is_deterministic"
 
 
-def left_over(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> tuple[LeftOver, ...]:
+def left_over(case: Case) -> tuple[LeftOver, ...]:
     """Return up to three values that make a later step wrong; see Note [Left over]."""
-    violation, scenario = found.violation, found.scenario
+    violation, scenario = case.found.violation, case.found.scenario
     is_played = scenario.num_steps > 1 and scenario.synchronizers == "one"
     is_repeatable = violation.cause not in SLOW and violation.property != _OF_CHANCE
     if not (is_played and is_repeatable) or violation.evidence.step == 0:
         return ()
-    plays = _Plays(found, subject, backend)
+    plays = _Plays(case.found, case.subject, case.backend)
     rank = min(violation.ranks, default=0)
     differing = plays.differing(rank)
     patterns = [*dict.fromkeys(each.pattern for each in differing)][:_MAX_PATTERNS]
@@ -56,20 +52,17 @@ def left_over(
     return tuple(each for each in shown if each.pattern in chosen)[:_NUM_SHOWN]
 
 
-@dataclass(slots=True)
-class _Plays:
+@dataclass
+class _Plays(Case):
     """Plays of one violation's scenario, as it is and with values set back."""
 
-    found: FoundViolation
-    subject: Subject
-    backend: SimBackend
     _before: set[Identity] = field(default_factory=set)
     _num_slow: int = 0
 
     def differing(self, rank: int) -> list[LeftOver]:
         """Return what differs on a rank where the wrong step begins, counted values first."""
         run, watches = self._played(())
-        self._before = self._identities(run)
+        self._before = self.identities_of(self.found.scenario, run)
         by_step = watches[rank].differing
         if not by_step or self.found.violation.identity not in self._before:
             return []
@@ -80,17 +73,17 @@ class _Plays:
         """Return patterns of paths that mend the violation if they are set back, none in vain."""
         if not patterns:
             return []
-        if not self._is_mended(patterns):
+        if not self._is_mended_by(patterns):
             alone = ([each] for each in patterns if len(patterns) > 1)
-            return next((each for each in alone if self._is_mended(each)), [])
+            return next((each for each in alone if self._is_mended_by(each)), [])
         chosen = patterns
         for each in reversed(patterns):
             fewer = [other for other in chosen if other != each]
-            if fewer and self._is_mended(fewer):
+            if fewer and self._is_mended_by(fewer):
                 chosen = fewer
         return chosen
 
-    def _is_mended(self, patterns: Collection[str]) -> bool:
+    def _is_mended_by(self, patterns: Collection[str]) -> bool:
         if self._num_slow > _MAX_SLOW:
             return False
         try:
@@ -99,10 +92,8 @@ class _Plays:
             return False
         if run.fault is not None:
             self._num_slow += run.fault.kind in SLOW
-        return is_mended(self.found.violation, self._identities(run), self._before)
-
-    def _identities(self, run: Run) -> set[Identity]:
-        return identities_of(self.found.scenario, run, self.subject)
+        after = self.identities_of(self.found.scenario, run)
+        return self.is_mended(after, self._before)
 
     def _played(self, patterns: Collection[str]) -> tuple[Run, list[_Watch]]:
         scenario = self.found.scenario
@@ -111,10 +102,8 @@ class _Plays:
             _Watch(made, patterns, scenario.num_steps)
             for _ in range(scenario.mesh.num_ranks)
         ]
-        run = self.backend.run(
-            scenario, _noting(self.subject, made), self.found.schedule, watches
-        )
-        return run, watches
+        watched = Case(self.found, _noting(self.subject, made), self.backend)
+        return watched.play(watches), watches
 
 
 def _noting(subject: Subject, made: dict[int, Synchronizer]) -> Subject:

@@ -63,7 +63,7 @@ def _sent_by_wait(
             continue
         call = f"self.{name}()"
         if WORK.search(ast.unparse(method)) and call not in ast.unparse(wait):
-            yield Edit.at_start(source.path, wait, call)
+            yield source.at_start(wait, call)
 
 
 def _set_anew(source: Source, methods: dict[str, ast.FunctionDef]) -> Iterator[Edit]:
@@ -74,7 +74,7 @@ def _set_anew(source: Source, methods: dict[str, ast.FunctionDef]) -> Iterator[E
                 target = f"self.{name}"
                 if f"{target} = " not in ast.unparse(at):
                     line = f"{target} = {ast.unparse(value)}"
-                    yield Edit.after(source.path, at.body[-1], line)
+                    yield source.after(at.body[-1], line)
 
 
 def _in_loops(source: Source, method: ast.FunctionDef) -> Iterator[Edit]:
@@ -98,13 +98,13 @@ def _placed(source: Source, loop: ast.For, line: str) -> Iterator[Edit]:
         return
     for node, text in zip(loop.body, texts, strict=True):
         if target is not None and text.startswith(f"{target} = "):
-            yield Edit.instead(source.path, node, line)  # another value
+            yield source.instead(node, line)  # another value
             return
-    yield Edit.after(source.path, loop.body[-1], line)
+    yield source.after(loop.body[-1], line)
     if len(loop.body) <= _MOST_LINES and target is None:
         for node in loop.body:
             if not isinstance(node, ast.Pass):
-                yield Edit.instead(source.path, node, line)
+                yield source.instead(node, line)
 
 
 def _lines_for(source: Source, variable: str) -> Iterator[str]:
@@ -203,7 +203,7 @@ def set_back(source: Source, left_over: Iterable[LeftOver]) -> Iterator[Edit]:
         methods = methods_of(owner)
         if methods.keys() >= {*_ENDS}:
             for name in _ENDS:
-                yield Edit.at_end(source.path, methods[name].body, *together)
+                yield source.at_end(methods[name].body, *together)
 
 
 def _set_back(left: LeftOver) -> list[str]:

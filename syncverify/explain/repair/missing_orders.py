@@ -35,8 +35,8 @@ class _Place:
 
     def edit(self, *lines: str) -> Edit:
         """Return the insertion of lines."""
-        make = Edit.before if self.is_before else Edit.after
-        return make(self.source.path, self.node, *lines)
+        make = self.source.before if self.is_before else self.source.after
+        return make(self.node, *lines)
 
 
 def candidates(disorder: Disorder, game: Game) -> Iterator[Edit]:
@@ -196,11 +196,11 @@ def _kept_handles(edge: WaitForWork) -> Iterator[Edit]:
     match node:
         case ast.Expr(value=ast.Call()):
             call = ast.unparse(node.value)
-            yield Edit.instead(source.path, node, f"{call}.wait()")
+            yield source.instead(node, f"{call}.wait()")
         case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
-            yield Edit.after(source.path, node, f"{ast.unparse(target)}.wait()")
+            yield source.after(node, f"{ast.unparse(target)}.wait()")
         case _:  # each asynchronous call inside of a statement, such as a comprehension
             calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
             for each in calls:
                 if "async_op" in {keyword.arg for keyword in each.keywords}:
-                    yield from Edit.part(source, each, f"{ast.unparse(each)}.wait()")
+                    yield from source.part(each, f"{ast.unparse(each)}.wait()")

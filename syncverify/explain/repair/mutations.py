@@ -61,8 +61,8 @@ def mutations(source: Source, function: Function, names: Names) -> Iterator[Edit
     twice = {text for text, n in Counter(map(ast.unparse, statements)).items() if n > 1}
     for node in statements:
         if _may_go(source, node, is_repeated=ast.unparse(node) in twice):
-            yield Edit.instead(source.path, node)
-            yield Edit.instead(source.path, node, "pass")
+            yield source.instead(node)
+            yield source.instead(node, "pass")
 
 
 def _head(node: ast.stmt) -> str:
@@ -203,16 +203,15 @@ def _one_case(source: Source, node: ast.If) -> Iterator[Edit]:
         if len(source.text(node)) - len(lines) > _MOST_LINES:
             continue
         if not is_limit or WORK.search("\n".join(lines)):
-            yield Edit.instead(source.path, node, *lines)
+            yield source.instead(node, *lines)
 
 
 def _swapped(source: Source, first: ast.stmt, second: ast.stmt) -> Iterator[Edit]:
     """Exchange two neighbours that are calls."""
     match first, second:
         case ast.Expr(value=ast.Call()), ast.Expr(value=ast.Call()):
-            end = second.end_lineno or second.lineno
+            num_lines = (second.end_lineno or second.lineno) - first.lineno + 1
             lines = (*source.text(second), *source.text(first))
-            num_lines = end - first.lineno + 1
             yield Edit(source.path, first.lineno, num_lines, lines, first.col_offset)
 
 
@@ -226,10 +225,10 @@ def _base_asked(source: Source, function: Function) -> Iterator[Edit]:
     call = f"{ast.unparse(owner.bases[0])}{name}{', '.join(_arguments(function))})"
     match code:
         case [ast.Pass() as only] | [ast.Return(value=ast.expr()) as only]:
-            yield Edit.instead(source.path, only, f"return {call}")
+            yield source.instead(only, f"return {call}")
         case _ if not any(isinstance(n, ast.Return) for n in ast.walk(function)):
-            yield Edit.before(source.path, code[0], call)
-            yield Edit.after(source.path, code[-1], call)
+            yield source.before(code[0], call)
+            yield source.after(code[-1], call)
 
 
 def _arguments(function: Function) -> Iterator[str]:

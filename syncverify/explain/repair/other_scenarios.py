@@ -22,10 +22,10 @@ from dataclasses import replace
 from typing import Final
 
 from syncverify.errors import ScenarioFormatError
+from syncverify.explain.case import Case
 from syncverify.explain.repair.comparison import Needs
 from syncverify.explain.witness.witness_search import OF_GRADIENTS, find_witness
 from syncverify.playing.program.modules.layers import require_own_parameters
-from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import PLAIN
 from syncverify.scenario.features import features_outside
@@ -34,7 +34,6 @@ from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleCho
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation, NoWitness, Witness
 from syncverify.search.judge import Judge
-from syncverify.subjects.subject import Subject
 
 _Change = Callable[[Scenario], Scenario]
 _MAX_FOR_WITNESS: Final = 4
@@ -70,16 +69,14 @@ _LONE: Final = (
 )
 
 
-def with_witness(
-    entry: FoundViolation, subject: Subject, backend: SimBackend
-) -> FoundViolation:
+def with_witness(case: Case) -> FoundViolation:
     """Return a violation with its witness, if need be in a larger scenario.
 
     See Note [The smallest scenario with a witness]. A gradient that is wrong in every order of
     a larger scenario may be of another defect. It is a witness where a wrong gradient is a
     consequence of the violation: the search met it only together with the violation.
     """
-    own = _witnessed(entry, subject, backend)
+    own, entry = _witnessed(case), case.found
     if not isinstance(own.witness, NoWitness):
         return own
     wrong = {judge.__name__ for judge in OF_GRADIENTS}
@@ -88,10 +85,10 @@ def with_witness(
         for each in entry.related
         if each.is_consequence and each.property in wrong
     }
-    larger = _larger(entry.scenario, subject.capabilities)
+    larger = _larger(entry.scenario, case.subject.capabilities)
     larger = itertools.islice(larger, _MAX_FOR_WITNESS)
-    for each in _shown_in(larger, DEFAULT_SCHEDULE, entry, subject, backend):
-        shown = _witnessed(each, subject, backend)
+    for each in _shown_in(larger, DEFAULT_SCHEDULE, case):
+        shown = _witnessed(replace(case, found=each))
         witness = shown.witness
         if isinstance(witness, Witness) and (
             witness.inverted is not None or witness.identity in harms
@@ -105,25 +102,21 @@ def with_witness(
     return replace(own, witness=replace(own.witness, reasons=reasons))
 
 
-def _witnessed(
-    entry: FoundViolation, subject: Subject, backend: SimBackend
-) -> FoundViolation:
-    return replace(entry, witness=find_witness(entry, subject, backend))
+def _witnessed(case: Case) -> FoundViolation:
+    return replace(case.found, witness=find_witness(case))
 
 
-def with_fewer_readings(
-    entry: FoundViolation, subject: Subject, backend: SimBackend, max_ranks: int
-) -> FoundViolation:
+def with_fewer_readings(case: Case, max_ranks: int) -> FoundViolation:
     """Return a violation in a scenario that leaves the fewest readings of its value.
 
     See Note [Numbers that differ].
     """
-    best, fewest = entry, len(entry.violation.evidence.readings)
-    if not fewest or entry.not_shrunk:
-        return entry
-    larger = _telling(entry.scenario, subject.capabilities, max_ranks)
+    best, fewest = case.found, len(case.found.violation.evidence.readings)
+    if not fewest or best.not_shrunk:
+        return best
+    larger = _telling(best.scenario, case.subject.capabilities, max_ranks)
     larger = itertools.islice(larger, _MAX_FOR_READINGS)
-    for each in _shown_in(larger, entry.schedule, entry, subject, backend):
+    for each in _shown_in(larger, best.schedule, case):
         count = len(each.violation.evidence.readings)
         if count < fewest:
             best, fewest = each, count
@@ -133,14 +126,11 @@ def with_fewer_readings(
 
 
 def _shown_in(
-    scenarios: Iterable[Scenario],
-    schedule: Schedule,
-    entry: FoundViolation,
-    subject: Subject,
-    backend: SimBackend,
+    scenarios: Iterable[Scenario], schedule: Schedule, case: Case
 ) -> Iterator[FoundViolation]:
     """Yield a violation as it shows in other scenarios."""
-    judge = Judge(subject, backend, ScheduleChoice(), random_seed=0)
+    judge = Judge(case.subject, case.backend, ScheduleChoice(), random_seed=0)
+    entry = case.found
     for scenario in scenarios:
         judged = judge.judge_schedule(scenario, schedule)
         same = judged.violations.get(entry.violation.identity)
@@ -197,7 +187,10 @@ def measured_scenarios(
     """
     listed = [*_plain(), *_varied(), *_like(found)]
     if not capabilities.varying_accumulations:
-        listed = [*map(_with_equal_steps, listed)]
+        listed = [
+            replace(each, accumulations=(max(each.accumulations),) * each.num_steps)
+            for each in listed
+        ]
     yield from _within(capabilities, listed)
 
 
@@ -267,11 +260,6 @@ def _like(found: Scenario) -> Iterator[Scenario]:
             turns = larger.mesh.num_ranks * larger.num_steps
             largest = num_bytes // (turns * len(copies))
             yield replace(larger, bucket_cap_bytes=max(1, largest * held))
-
-
-def _with_equal_steps(scenario: Scenario) -> Scenario:
-    counts = scenario.accumulations
-    return replace(scenario, accumulations=(max(counts),) * len(counts))
 
 
 def _copies(

@@ -23,14 +23,11 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from syncverify.explain.repair.plays import SLOW, right_scenarios
+from syncverify.explain.case import SLOW, Case
 from syncverify.explain.repair.source_edit import source_of
-from syncverify.playing.sim import SimBackend
-from syncverify.search.found_violation import FoundViolation
 from syncverify.search.line_probe import PlayedLines, played_lines
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.subjects.subject import Subject
-from syncverify.trace.records import Access, CollectiveLaunch, Moment, TraceRecord
+from syncverify.trace.records import Access, CollectiveLaunch, Moment
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import CodeLine, SourceLine, shown_path, with_code
 
@@ -44,57 +41,48 @@ _MAX_DECIDING: Final = 6
 _IN_PLACE: Final = re.compile(r"\w+\.\w+_(\.|$)")
 
 
-def acts_of(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> tuple[CodeLine, ...]:
+def acts_of(case: Case) -> tuple[CodeLine, ...]:
     """Return the lines that wrote or communicated, in the order in which they first ran.
 
     Returns:
         Lines with their code, each once; none for violations that name no rank and step, or that
         name their events already.
     """
-    evidence = found.violation.evidence
+    evidence = case.found.violation.evidence
     rank, step = evidence.rank, evidence.step
     if rank is None or step is None or evidence.unordered is not None:
         return ()
-    count = found.scenario.mesh.num_ranks
+    count = case.found.scenario.mesh.num_ranks
     recorders = [RankRecorder(keeps_everything=True) for _ in range(count)]
-    run = backend.run(found.scenario, subject, found.schedule, recorders)
+    run = case.play(recorders)
     lines = [
         record.source
         for record in run.ranks[rank].trace
-        if isinstance(record, Access | CollectiveLaunch)
-        and record.moment.step == step
-        and _acts(record)
+        if isinstance(record, CollectiveLaunch)
+        or (isinstance(record, Access) and _IN_PLACE.search(record.operator))
+        if record.moment.step == step
     ]
     return with_code(dict.fromkeys(lines))
 
 
-def _acts(record: TraceRecord) -> bool:
-    is_in_place = isinstance(record, Access) and _IN_PLACE.search(record.operator)
-    return isinstance(record, CollectiveLaunch) or bool(is_in_place)
-
-
-def deciding_lines(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> tuple[CodeLine, ...]:
+def deciding_lines(case: Case) -> tuple[CodeLine, ...]:
     """Return up to three lines with their code; see Note [Lines that decide].
 
     Returns:
         The lines. None where no drawn scenario is right, where many lines decide, or where the
         subject's functions cannot be probed.
     """
-    if found.violation.cause in SLOW:
+    if case.found.violation.cause in SLOW:
         return ()
-    right = [scenario for scenario, _ in right_scenarios(subject, backend)]
+    right = [scenario for scenario, _ in case.right_scenarios()]
     if not right:
         return ()
-    with played_lines(subject.factory) as failing:
-        backend.run(found.scenario, subject, found.schedule)
+    with played_lines(case.subject.factory) as failing:
+        case.play()
     # Right scenarios are played once more: probes cost more than a play, and only these count.
-    with played_lines(subject.factory) as passing:
+    with played_lines(case.subject.factory) as passing:
         for scenario in right:
-            backend.run(scenario, subject)
+            case.backend.run(scenario, case.subject)
     deciding = [*_only_in(failing, passing)]
     return with_code(deciding[:_NUM_SHOWN]) if len(deciding) <= _MAX_DECIDING else ()
 
@@ -116,21 +104,14 @@ def _only_in(
                 yield SourceLine(shown_path(path), number, inside[-1])
 
 
-def lines_of_step(
-    found: FoundViolation,
-    subject: Subject,
-    backend: SimBackend,
-    *,
-    rank: int,
-    step: int,
-) -> RanLines:
+def lines_of_step(case: Case, *, rank: int, step: int) -> RanLines:
     """Play a violation again; return the lines that ran on a rank in bind(), unbind() and a step."""
     watched = _LineRecorder(step)
     recorders = [
         watched if each == rank else RankRecorder(records_accesses=False)
-        for each in range(found.scenario.mesh.num_ranks)
+        for each in range(case.found.scenario.mesh.num_ranks)
     ]
-    backend.run(found.scenario, subject, found.schedule, recorders)
+    case.play(recorders)
     return watched.ran
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from syncverify.explain.repair.ran_lines import RanLines
-from syncverify.explain.repair.source_edit import Function, Source, source_of
+from syncverify.explain.repair.source_edit import Function, Source, blocks_of, source_of
 from syncverify.trace.source_lines import SourceLine
 
 _COLLECTIVES: Final = frozenset(
@@ -55,14 +55,14 @@ def skipped_launches(
     while names and len(seen) < len(_COLLECTIVES) + _MAX_FUNCTIONS:
         name = names.pop(0)
         seen.add(name)
-        ways = ((each, way) for each in files for way in each.ways_to(name))
-        for file, way in ways:
-            if end := file.where_it_ends(way):
+        ways = ((each, *way) for each in files for way in each.ways_to(name))
+        for file, function, last in ways:
+            if end := file.where_it_ends(last):
                 found[file.source.line(end.lineno)] = file.is_empty_loop(end)
-            elif file.is_untouched(way.function):
-                names.append(way.function.name)
-            elif file.passes_on(way, name) and _is_uncalled(files, name):
-                uncalled.append(file.source.line(way.last.lineno))
+            elif file.is_untouched(function):
+                names.append(function.name)
+            elif file.passes_on(last, name) and _is_uncalled(files, name):
+                uncalled.append(file.source.line(last.lineno))
         names = [each for each in dict.fromkeys(names) if each not in seen]
     yield from _places_left(found, rightly) or uncalled
 
@@ -118,20 +118,6 @@ def _files(ran: RanLines) -> list[_RanFile]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """Statements around each other in a function, the innermost one last."""
-
-    statements: tuple[ast.stmt, ...]
-    blocks: tuple[list[ast.stmt], ...]  # the one in which each statement stands
-    function: Function
-
-    @property
-    def last(self) -> ast.stmt:
-        """The statement that the way leads to."""
-        return self.statements[-1]
-
-
-@dataclass(frozen=True, slots=True)
 class _RanFile:
     """A file of which some lines ran."""
 
@@ -143,31 +129,30 @@ class _RanFile:
         first, last = function.body[0].lineno, function.end_lineno or 0
         return self.ran.isdisjoint(range(first, last + 1))
 
-    def ways_to(self, name: str) -> Iterator[_Way]:
-        """Yield the ways to all simple statements that name a function."""
+    def ways_to(self, name: str) -> Iterator[tuple[Function, ast.stmt]]:
+        """Yield all simple statements that name a function, each after the function that has it."""
         for function in self.source.functions:
-            for way in _ways(function.body, _Way((), (), function)):
-                is_named = name in map(_name_of, ast.walk(way.last))
-                if not _blocks_of(way.last) and is_named:
-                    yield way
+            for statement in _statements_in(function.body):
+                is_named = name in map(_name_of, ast.walk(statement))
+                if not blocks_of(statement) and is_named:
+                    yield function, statement
 
-    def where_it_ends(self, way: _Way) -> ast.stmt | None:
+    def where_it_ends(self, last: ast.stmt) -> ast.stmt | None:
         """Return the last statement that ran on the way to one that did not."""
-        *around, last = way.statements
+        outer, block = self.source.places[last]
         if self._did_run(last):
-            is_one_line = around and around[-1].lineno == last.lineno
-            return around[-1] if is_one_line else None
-        for depth in reversed(range(len(way.statements))):
-            block = way.blocks[depth]
-            before = block[: block.index(way.statements[depth])]
+            is_one_line = outer.lineno == last.lineno
+            return outer if is_one_line and not isinstance(outer, Function) else None
+        inner = last
+        while True:
+            before = block[: block.index(inner)]
             if exits := [each for each in before if self._leaves(each)]:
                 return exits[-1]
-            if any(map(self._did_run, before)):
+            if any(map(self._did_run, before)) or isinstance(outer, Function):
                 return None
-            parent = way.statements[depth - 1] if depth else None
-            if isinstance(parent, _Decision) and self._did_run(parent):
-                return parent
-        return None
+            if isinstance(outer, _Decision) and self._did_run(outer):
+                return outer
+            inner, (outer, block) = outer, self.source.places[outer]
 
     def is_empty_loop(self, node: ast.stmt) -> bool:
         """Tell whether a statement is a loop of which nothing inside ran."""
@@ -176,14 +161,14 @@ class _RanFile:
                 return not self._did_run(node.body[0])
         return False
 
-    def passes_on(self, way: _Way, name: str) -> bool:
+    def passes_on(self, last: ast.stmt, name: str) -> bool:
         """Tell whether the statement at the end of a way ran, and names a function without a call."""
-        calls = (each.func for each in ast.walk(way.last) if isinstance(each, ast.Call))
-        return name not in map(_name_of, calls) and self._did_run(way.last)
+        calls = (each.func for each in ast.walk(last) if isinstance(each, ast.Call))
+        return name not in map(_name_of, calls) and self._did_run(last)
 
     def _did_run(self, statement: ast.stmt) -> bool:
         """Tell whether a statement ran; of one with blocks, whether its first lines did."""
-        inner = [block[0].lineno for block in _blocks_of(statement)]
+        inner = [block[0].lineno for block in blocks_of(statement)]
         end = min(inner) - 1 if inner else statement.end_lineno or statement.lineno
         lines = range(statement.lineno, max(end, statement.lineno) + 1)
         return not self.ran.isdisjoint(lines)
@@ -194,23 +179,12 @@ class _RanFile:
         return any(map(self._did_run, exits))
 
 
-def _ways(block: list[ast.stmt], outer: _Way) -> Iterator[_Way]:
+def _statements_in(block: list[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in block:
-        if isinstance(statement, Function | ast.ClassDef):
-            continue  # a function of its own
-        way = _Way(
-            (*outer.statements, statement), (*outer.blocks, block), outer.function
-        )
-        yield way
-        for inner in _blocks_of(statement):
-            yield from _ways(inner, way)
-
-
-def _blocks_of(statement: ast.AST) -> list[list[ast.stmt]]:
-    """List the blocks of a statement, those of its handlers and cases too."""
-    own = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-    parts = [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
-    return [block for block in (*own, *(part.body for part in parts)) if block]
+        if not isinstance(statement, Function | ast.ClassDef):  # a function of its own
+            yield statement
+            for inner in blocks_of(statement):
+                yield from _statements_in(inner)
 
 
 def _name_of(node: ast.AST) -> str | None:

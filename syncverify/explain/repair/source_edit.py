@@ -37,58 +37,6 @@ class Edit:
     lines: tuple[str, ...]  # that take their place, without indentation
     indent: int
 
-    @staticmethod
-    def before(path: str, node: ast.stmt, *lines: str) -> Edit:
-        """Insert lines before a statement."""
-        return Edit(path, node.lineno, 0, lines, node.col_offset)
-
-    @staticmethod
-    def after(path: str, node: ast.stmt, *lines: str) -> Edit:
-        """Insert lines after a statement, and after its block if it has one."""
-        end = node.end_lineno or node.lineno
-        return Edit(path, end + 1, 0, lines, node.col_offset)
-
-    @staticmethod
-    def instead(path: str, node: ast.stmt, *lines: str) -> Edit:
-        """Put lines in the place of a statement."""
-        num_lines = (node.end_lineno or node.lineno) - node.lineno + 1
-        return Edit(path, node.lineno, num_lines, lines, node.col_offset)
-
-    @staticmethod
-    def at_start(path: str, function: Function, *lines: str) -> Edit:
-        """Insert lines in front of the code of a function, after its docstring."""
-        code = code_in(function)
-        if not code:
-            return Edit.after(path, function.body[0], *lines)
-        make = Edit.instead if isinstance(code[0], ast.Pass) else Edit.before
-        return make(path, code[0], *lines)
-
-    @staticmethod
-    def at_end(path: str, block: list[ast.stmt], *lines: str) -> Edit:
-        """Add lines to a block, as the last ones that run."""
-        match block[-1]:
-            case ast.Pass() as last:
-                return Edit.instead(path, last, *lines)
-            case ast.Return() | ast.Raise() as last:
-                return Edit.before(path, last, *lines)
-            case last:
-                return Edit.after(path, last, *lines)
-
-    @staticmethod
-    def part(source: Source, node: ast.expr, text: str) -> Iterator[Edit]:
-        """Yield the edit that puts text in the place of an expression on one line."""
-        if node.lineno == node.end_lineno:
-            line = source.lines[node.lineno - 1].encode()
-            new = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
-            stripped = new.lstrip()
-            yield Edit(
-                source.path,
-                node.lineno,
-                1,
-                (stripped.decode(),),
-                len(new) - len(stripped),
-            )
-
 
 @dataclass(frozen=True)
 class Source:
@@ -113,6 +61,16 @@ class Source:
         """All classes."""
         return tuple(e for e in self.statements if isinstance(e, ast.ClassDef))
 
+    @cached_property
+    def places(self) -> dict[ast.stmt, tuple[ast.stmt, list[ast.stmt]]]:
+        """The statement around each inner statement, and the block of it that has the inner one."""
+        return {
+            inner: (outer, block)
+            for outer in self.statements
+            for block in blocks_of(outer)
+            for inner in block
+        }
+
     def statement_at(self, number: int) -> ast.stmt | None:
         """Return the innermost statement of a function that has a line."""
         found = [node for node in self.statements if _has(node, number)]
@@ -136,33 +94,71 @@ class Source:
 
     def contexts_around(self, statement: ast.stmt) -> list[ast.With]:
         """Return the `with` blocks around a statement, within its function, innermost first."""
-        function = self.function_at(statement.lineno)
-        found = [
-            node
-            for node in (ast.walk(function) if function else ())
-            if isinstance(node, ast.With)
-            and node is not statement
-            and _has(node, statement.lineno)
-        ]
-        return found[::-1]
+        return [each for each in self._around(statement) if isinstance(each, ast.With)]
 
     def loops_around(self, statement: ast.stmt) -> list[ast.For | ast.While]:
         """Return the loops in which a statement stands, innermost first, up to another block."""
         found, inner = list[ast.For | ast.While](), statement
-        # Outer statements come before inner ones.
-        for node in reversed(self.statements):
-            if isinstance(node, ast.For | ast.While) and inner in node.body:
-                found.append(node)
-                inner = node
+        for node in self._around(statement):
+            if not (isinstance(node, ast.For | ast.While) and inner in node.body):
+                break
+            found.append(node)
+            inner = node
         return found
+
+    def _around(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+        """Yield the statements around one within its function, the innermost first."""
+        outer, _ = self.places.get(statement, (None, []))
+        if outer is not None and not isinstance(outer, Function):
+            yield outer
+            yield from self._around(outer)
 
     def text(self, node: ast.stmt) -> tuple[str, ...]:
         """Return the lines of a statement, without their common indentation."""
-        end = node.end_lineno or node.lineno
         return tuple(
             line[node.col_offset :] if line[: node.col_offset].isspace() else line
-            for line in self.lines[node.lineno - 1 : end]
+            for line in self.lines[node.lineno - 1 : _end(node)]
         )
+
+    def before(self, node: ast.stmt, *lines: str) -> Edit:
+        """Insert lines before a statement."""
+        return Edit(self.path, node.lineno, 0, lines, node.col_offset)
+
+    def after(self, node: ast.stmt, *lines: str) -> Edit:
+        """Insert lines after a statement, and after its block if it has one."""
+        return Edit(self.path, _end(node) + 1, 0, lines, node.col_offset)
+
+    def instead(self, node: ast.stmt, *lines: str) -> Edit:
+        """Put lines in the place of a statement."""
+        num_lines = _end(node) - node.lineno + 1
+        return Edit(self.path, node.lineno, num_lines, lines, node.col_offset)
+
+    def at_start(self, function: Function, *lines: str) -> Edit:
+        """Insert lines in front of the code of a function, after its docstring."""
+        code = code_in(function)
+        if not code:
+            return self.after(function.body[0], *lines)
+        make = self.instead if isinstance(code[0], ast.Pass) else self.before
+        return make(code[0], *lines)
+
+    def at_end(self, block: list[ast.stmt], *lines: str) -> Edit:
+        """Add lines to a block, as the last ones that run."""
+        match block[-1]:
+            case ast.Pass() as last:
+                return self.instead(last, *lines)
+            case ast.Return() | ast.Raise() as last:
+                return self.before(last, *lines)
+            case last:
+                return self.after(last, *lines)
+
+    def part(self, node: ast.expr, text: str) -> Iterator[Edit]:
+        """Yield the edit that puts text in the place of an expression on one line."""
+        if node.lineno == node.end_lineno:
+            line = self.lines[node.lineno - 1].encode()
+            new = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
+            code = new.lstrip()
+            indent = len(new) - len(code)
+            yield Edit(self.path, node.lineno, 1, (code.decode(),), indent)
 
     def edited(self, edit: Edit) -> str:
         """Return the text of the file with a change."""
@@ -174,7 +170,11 @@ class Source:
 
 
 def _has(node: ast.stmt, number: int) -> bool:
-    return node.lineno <= number <= (node.end_lineno or node.lineno)
+    return node.lineno <= number <= _end(node)
+
+
+def _end(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
 
 
 @functools.lru_cache(maxsize=64)
@@ -201,6 +201,13 @@ def line_of(function: object) -> SourceLine | None:
     numbers = (each.lineno for each in source.functions if each.name == name)
     number = min((each for each in numbers if each >= first), default=first)
     return SourceLine(shown_path(source.path), number, name)
+
+
+def blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """List the blocks of a statement, those of its handlers and cases too."""
+    own = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+    parts = [*getattr(statement, "handlers", []), *getattr(statement, "cases", [])]
+    return [block for block in (*own, *(part.body for part in parts)) if block]
 
 
 def code_in(node: ast.stmt) -> list[ast.stmt]:

@@ -69,7 +69,7 @@ def _counted(source: Source, node: ast.AST, announced: list[str]) -> Iterator[Ed
             return
     for each in wholes:
         text = ast.unparse(ast.Compare(count, [op], [each]))
-        yield from Edit.part(source, node, text)
+        yield from source.part(node, text)
 
 
 def _times(whole: ast.expr, count: str) -> ast.expr:
@@ -89,8 +89,8 @@ def _axes(source: Source, node: ast.AST, function: Function) -> Iterator[Edit]:
                         if isinstance(loop.target, ast.Name):
                             names.append(loop.target.id)
             for name in dict.fromkeys(names):
-                yield from Edit.part(source, number, name)
-                yield from Edit.part(source, number, f"{name}[0]")
+                yield from source.part(number, name)
+                yield from source.part(number, f"{name}[0]")
 
 
 def _counters(
@@ -111,7 +111,7 @@ def _counters(
                         wholes = [*_wholes(head, announced)]
                     for whole in wholes:
                         text = f"{ast.unparse(place)} == {whole}"
-                        yield from Edit.part(source, head.test, text)
+                        yield from source.part(head.test, text)
 
 
 def _wholes(head: ast.If, announced: list[str]) -> Iterator[str]:
@@ -137,9 +137,9 @@ def _flags(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[
             if isinstance(guard, ast.If) and isinstance(guard.body[-1], ast.Return):
                 for asking in (f"not {flag}", flag):
                     text = f"{asking} or {ast.unparse(guard.test)}"
-                    yield from Edit.part(source, guard.test, text)
+                    yield from source.part(guard.test, text)
         lines = f"if not {flag}:", "    return"
-        yield Edit.at_start(source.path, function, *lines)
+        yield source.at_start(function, *lines)
 
 
 def _gives(function: Function) -> bool:
@@ -183,8 +183,8 @@ def _saved(source: Source, function: Function) -> Iterator[Edit]:
             line = f"{place} = {name}"
             for node in ast.walk(function):
                 if isinstance(node, ast.Try) and node.finalbody:
-                    yield Edit.at_end(source.path, node.finalbody, line)
-            yield Edit.at_end(source.path, function.body, line)
+                    yield source.at_end(node.finalbody, line)
+            yield source.at_end(function.body, line)
 
 
 def _keys(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[Edit]:
@@ -198,7 +198,7 @@ def _keys(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[E
             ) if name in keys:
                 for call in _calls(owner, function, whole):
                     text = ", ".join([*map(ast.unparse, parts), call])
-                    yield from Edit.part(source, whole, f"({text})")
+                    yield from source.part(whole, f"({text})")
 
 
 def _key_of(node: ast.AST) -> str | None:

@@ -16,17 +16,8 @@ from typing import Final
 
 from syncverify.explain.repair.cost import bytes_of
 from syncverify.scenario.settings import GIGABYTES_PER_SECOND, LATENCY_MICROSECONDS
-from syncverify.trace.records import (
-    HOST,
-    Access,
-    CollectiveKey,
-    CollectiveLaunch,
-    CollectiveWait,
-    HostWait,
-    Mark,
-    StreamWait,
-    TraceRecord,
-)
+from syncverify.trace import records
+from syncverify.trace.rounds import Meeting, num_launches, walk_together
 from syncverify.trace.run import Traces
 
 HOST_MICROSECONDS: Final = 2.0
@@ -45,33 +36,18 @@ class Link:
         return self.latency_microseconds + num_bytes / self.gigabytes_per_second / 1e3
 
 
-@dataclass(slots=True)
-class _Meeting:
+@dataclass(slots=True, eq=False)
+class _Meeting(Meeting):
     """Ranks that meet in a collective."""
 
-    num_absent: int = 0
     end: float = 0.0  # of the collective, in microseconds
 
 
 def microseconds(traces: Traces, link: Link) -> float:
     """Return the time until all ranks are done with the work of their traces."""
-    meetings = defaultdict[CollectiveKey, _Meeting](_Meeting)
-    for trace in traces:
-        for record in trace:
-            if isinstance(record, CollectiveLaunch):
-                meetings[record.key].num_absent += 1
+    meetings = {key: _Meeting(number) for key, number in num_launches(traces).items()}
     ranks = [_RankClock(link, meetings) for _ in traces]
-    waiting = {n: rank.steps(traces[n]) for n, rank in enumerate(ranks)}
-    while waiting:
-        awaited = list[_Meeting]()
-        for number, steps in [*waiting.items()]:
-            meeting = next(steps, None)
-            if meeting is None:
-                del waiting[number]
-            else:
-                awaited.append(meeting)
-        if awaited and all(each.num_absent > 0 for each in awaited):
-            awaited[0].num_absent = 0  # a run that ended early, as in `happens_before`
+    walk_together(map(_RankClock.steps, ranks, traces))
     return max((rank.end for rank in ranks), default=0.0)
 
 
@@ -80,47 +56,47 @@ class _RankClock:
     """The times of one rank, in microseconds."""
 
     link: Link
-    meetings: defaultdict[CollectiveKey, _Meeting]
+    meetings: dict[records.CollectiveKey, _Meeting]
     host: float = 0.0
     streams: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     marks: dict[int, float] = field(default_factory=dict)
     # The last collective of each communication stream, whose end its next entry waits for.
-    running: dict[str, CollectiveKey] = field(default_factory=dict)
+    running: dict[str, records.CollectiveKey] = field(default_factory=dict)
 
     @property
     def end(self) -> float:
         """Time at which host and streams are done."""
         return max(self.host, *self.streams.values(), 0.0)
 
-    def steps(self, trace: Sequence[TraceRecord]) -> Iterator[_Meeting]:
+    def steps(self, trace: Sequence[records.TraceRecord]) -> Iterator[_Meeting]:
         """Walk a trace; yield a collective whose other ranks are not there yet."""
         for record in trace:
             match record:
-                case Access():
+                case records.Access():
                     self.host += HOST_MICROSECONDS
                     yield from self._settle(record.stream)
                     self._advance(record.stream, OPERATOR_MICROSECONDS)
-                    if record.stream == HOST:
-                        self.host = max(self.host, self.streams[HOST])
-                case Mark():
+                    if record.stream == records.HOST:
+                        self.host = max(self.host, self.streams[records.HOST])
+                case records.Mark():
                     yield from self._settle(record.stream)
                     self.marks[record.mark] = self.streams[record.stream]
-                case StreamWait():
+                case records.StreamWait():
                     yield from self._settle(record.stream)
                     self._not_before(record.stream, self.marks.get(record.mark, 0.0))
-                case HostWait():
+                case records.HostWait():
                     self.host = max(self.host, self.marks.get(record.mark, 0.0))
-                case CollectiveLaunch():
+                case records.CollectiveLaunch():
                     yield from self._launch(record)
-                case CollectiveWait() if record.key in self.meetings:
+                case records.CollectiveWait() if record.key in self.meetings:
                     yield from self._ended(record.key)
                     self._not_before(record.stream, self.meetings[record.key].end)
-                    if record.stream == HOST:
-                        self.host = max(self.host, self.streams[HOST])
+                    if record.stream == records.HOST:
+                        self.host = max(self.host, self.streams[records.HOST])
         for stream in [*self.running]:
             yield from self._settle(stream)
 
-    def _launch(self, record: CollectiveLaunch) -> Iterator[_Meeting]:
+    def _launch(self, record: records.CollectiveLaunch) -> Iterator[_Meeting]:
         self.host += HOST_MICROSECONDS
         yield from self._settle(record.stream)
         yield from self._settle(record.runs_on)
@@ -138,7 +114,7 @@ class _RankClock:
             yield from self._ended(key)
             self._not_before(stream, self.meetings[key].end)
 
-    def _ended(self, key: CollectiveKey) -> Iterator[_Meeting]:
+    def _ended(self, key: records.CollectiveKey) -> Iterator[_Meeting]:
         while self.meetings[key].num_absent > 0:
             yield self.meetings[key]
 

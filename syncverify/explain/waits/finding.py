@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import starmap
 from typing import Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
@@ -154,10 +153,11 @@ class WaitSearch:
 
     def _take_out_of_plays(self, packed: bytes) -> None:
         """Play without each point; a lost process counts if a second process is lost as well."""
-        total = sum(starmap(_num_to_play, self.traces.points.items()))
+        rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
+        total = sum(len(part.scenarios) for row in rows for part in row)
         self.num_plays = 0
         lost = list[PlayedPart]()
-        for part, found in self._played(self._parts(packed)):
+        for part, found in self._played(self._in_turn(rows)):
             self.num_plays += len(part.scenarios)
             self.tell("plays without a wait", self.num_plays, total)
             if found.token:
@@ -170,16 +170,13 @@ class WaitSearch:
     def _played(
         self, parts: Iterable[PlayedPart]
     ) -> Iterator[tuple[PlayedPart, PlaysWithout]]:
-        calls = self.make_calls
-        for part, found in calls(
-            play_without, parts, jobs=self.jobs, lost=of_lost_process
-        ):
+        options = {"jobs": self.jobs, "lost": of_lost_process}
+        for part, found in self.make_calls(play_without, parts, **options):
             self.traces.points[part.point].parts[part.number] = found
             yield part, found
 
-    def _parts(self, packed: bytes) -> Iterator[PlayedPart]:
+    def _in_turn(self, rows: Sequence[Sequence[PlayedPart]]) -> Iterator[PlayedPart]:
         """Yield the first part of each point, then the second part of each that holds, and so on."""
-        rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
         for number in range(max(map(len, rows), default=0)):
             for row in rows:
                 if number < len(row) and not self.traces.points[row[0].point].harm:
@@ -200,14 +197,15 @@ class WaitSearch:
 
     def _shared(self, packed: bytes) -> dict[str, Any]:
         """Return what all parts have."""
-        limits = {"names_torch": self.names_torch, "deadline": self.deadline}
-        return {"subject": packed, **limits}
+        return {
+            "subject": packed,
+            "names_torch": self.names_torch,
+            "deadline": self.deadline,
+        }
 
     def _answer(self, point: SyncPoint, known: KnownPoint, *, is_cut: bool) -> Answer:
         reasons = [each.reason for each in known.known_parts if each.reason]
-        if is_cut:
-            reasons.append("time limit")
-        reason = reasons[0] if reasons else ""
+        reason = reasons[0] if reasons else "time limit" if is_cut else ""
         word: NeedWord = "undecided" if reason else "superfluous"
         harm = known.harm
         if point.kind == REFERENCE and known.breaking:
@@ -233,10 +231,6 @@ class WaitSearch:
                 yield Answer(
                     point, code_of_line(point.line), "undecided", 0, reason="never ran"
                 )
-
-
-def _num_to_play(point: SyncPoint, known: KnownPoint) -> int:
-    return 0 if known.breaking or point.kind == REFERENCE else len(known.scenarios)
 
 
 def _in_parts(scenarios: Sequence[Scenario]) -> list[tuple[Scenario, ...]]:

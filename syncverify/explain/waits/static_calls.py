@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 from typing import Final
 
+from syncverify.explain.repair.source_edit import Source, source_of
 from syncverify.search.line_probe import modules_of
 from syncverify.trace.source_lines import SourceLine, shown_path
 from syncverify.trace.sync_points import PointKind, SyncPoint
@@ -29,25 +29,19 @@ def calls_in(
 ) -> Iterator[SyncPoint]:
     """Yield the calls in the modules of a subject, and in files where one ran."""
     own = {getattr(module, "__file__", None) for module in modules_of(factory)}
-    for path in sorted({*filter(None, own), *files}):
-        if Path(path).is_file():
-            yield from _calls_of(path)
+    for source in map(source_of, sorted({*filter(None, own), *files})):
+        if source is not None:
+            yield from _calls_of(source)
 
 
-def _calls_of(path: str) -> Iterator[SyncPoint]:
-    tree = ast.parse(Path(path).read_text(encoding="utf-8"))
-    functions = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    handles = {*_HANDLES, *_annotated(tree)}
+def _calls_of(source: Source) -> Iterator[SyncPoint]:
+    handles = {*_HANDLES, *_annotated(source.tree)}
     found = dict[int, SyncPoint]()
-    for function in functions:  # an inner one comes after those around it
+    for function in source.functions:  # an inner one comes after those around it
         for node in ast.walk(function):
             kind = _kind(node, handles)
             if kind is not None and isinstance(node, ast.Call):
-                line = SourceLine(shown_path(path), node.lineno, function.name)
+                line = SourceLine(shown_path(source.path), node.lineno, function.name)
                 found[node.lineno] = SyncPoint(kind, line)
     yield from found.values()
 

@@ -16,6 +16,7 @@ from typing import Final
 from typing_extensions import override
 
 from syncverify.errors import EnvironmentNotSupportedError, InternalError
+from syncverify.explain.case import Case
 from syncverify.explain.waits.answers import HarmWithout, WhyUndecided
 from syncverify.explain.waits.exposed_time import Link, microseconds
 from syncverify.explain.witness.witness_search import find_witness
@@ -48,7 +49,8 @@ from syncverify.trace.run import Fault, Run
 from syncverify.trace.source_files import naming_torch
 from syncverify.trace.sync_points import SyncPoint
 
-_Elements = Iterable[float] | None
+# An outcome in words, with the elements of the right and the wrong gradient, where known.
+_Shown = tuple[str, Iterable[float] | None, Iterable[float] | None]
 # Scenarios that may show the wrong number of a needed point.
 _MOST_SHOWN: Final = 3
 # Of one scenario without a call: as many classes as that at most.
@@ -201,7 +203,8 @@ def play_without(part: PlayedPart) -> PlaysWithout:
     subject, backend = unpack_subject(part.subject), SimBackend()
     with naming_torch(is_on=part.names_torch):
         if part.breaking:
-            return PlaysWithout(_harm_of_traces(part, subject, backend))
+            cases = [Case(each, subject, backend) for each in part.breaking]
+            return PlaysWithout(_harm_of_traces(part, cases))
         return _played(part, subject, backend)
 
 
@@ -238,45 +241,39 @@ def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWit
             return PlaysWithout(reason="not simulated", wrong=tuple(wrong))
         for found in [*judged.violations.values()][:1]:
             # The subject may break in the same way with all of its calls.
-            shown = _play_of(found, subject, backend)
-            known = {each.violation.identity for each in shown}
+            shown = _shown_by(Case(found, subject, backend))
+            known = {each.found.violation.identity for each in shown}
             if found.violation.identity not in known:
-                harm = _harm(found, *_shown(found.violation), is_of_model=False)
+                harm = _harm(found, _shown(found.violation), is_of_model=False)
                 return PlaysWithout(harm, wrong=tuple(wrong))
             wrong.append(found)
     reason: WhyUndecided = "schedules" if schedules.is_incomplete else ""
     return PlaysWithout(reason=reason, wrong=tuple(wrong))
 
 
-def _play_of(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> list[FoundViolation]:
+def _shown_by(case: Case) -> list[Case]:
     """Play the scenario of a violation; return all violations."""
-    judge = Judge(subject, backend, ScheduleChoice("default"), 0)
-    return [*judge.judge_schedule(found.scenario, found.schedule).violations.values()]
+    judge = Judge(case.subject, case.backend, ScheduleChoice("default"), 0)
+    judged = judge.judge_schedule(case.found.scenario, case.found.schedule)
+    return [replace(case, found=each) for each in judged.violations.values()]
 
 
-def _harm_of_traces(
-    part: PlayedPart, subject: Subject, backend: SimBackend
-) -> HarmWithout:
+def _harm_of_traces(part: PlayedPart, cases: Iterable[Case]) -> HarmWithout:
     """Play scenarios without the call of a needed point, for a wrong number."""
-    for found in part.breaking:
+    for case in cases:
         with ignoring(part.point), suppress(EnvironmentNotSupportedError):
-            for numbers in _wrong_numbers(found, subject, backend):
-                return _harm(found, *numbers, is_of_model=True)
+            for shown in _wrong_numbers(case):
+                return _harm(case.found, shown, is_of_model=True)
     return harm_of_model(part.breaking)
 
 
-def _wrong_numbers(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> Iterator[tuple[str, _Elements, _Elements]]:
+def _wrong_numbers(case: Case) -> Iterator[_Shown]:
     """Yield the wrong gradients of a play, and of other legal orders of its streams."""
-    shown = _play_of(found, subject, backend)
+    shown = _shown_by(case)
     for each in shown:
-        if isinstance(each.violation.evidence, WrongGradient):
-            yield _shown(each.violation)
-    for each in shown:
-        witness = find_witness(each, subject, backend)
+        if isinstance(each.found.violation.evidence, WrongGradient):
+            yield _shown(each.found.violation)
+    for witness in map(find_witness, shown):
         if isinstance(witness, Witness):
             yield witness.outcome, witness.expected, witness.observed
 
@@ -293,7 +290,7 @@ class _UnplayedSchedules(RunListener):
         self.is_incomplete = self.is_incomplete or coverage.extent == RANDOM
 
 
-def _shown(violation: Violation) -> tuple[str, _Elements, _Elements]:
+def _shown(violation: Violation) -> _Shown:
     """Return a violation in words, with the elements of a wrong gradient."""
     match violation.evidence:
         case WrongGradient(expected=expected, observed=observed):
@@ -303,22 +300,11 @@ def _shown(violation: Violation) -> tuple[str, _Elements, _Elements]:
 
 def harm_of_model(breaking: Sequence[FoundViolation], outcome: str = "") -> HarmWithout:
     """Return the harm that traces without a point show."""
-    return _harm(breaking[0], outcome, None, None, is_of_model=True)
+    return _harm(breaking[0], (outcome, None, None), is_of_model=True)
 
 
-def _harm(
-    found: FoundViolation,
-    outcome: str,
-    expected: _Elements,
-    observed: _Elements,
-    *,
-    is_of_model: bool,
-) -> HarmWithout:
-    return HarmWithout(
-        *found.violation.identity,
-        found.token,
-        is_of_model=is_of_model,
-        outcome=outcome,
-        expected=None if expected is None else tuple(expected),
-        observed=None if observed is None else tuple(observed),
-    )
+def _harm(found: FoundViolation, shown: _Shown, *, is_of_model: bool) -> HarmWithout:
+    outcome, *elements = shown
+    expected, observed = (None if each is None else tuple(each) for each in elements)
+    identity, token = found.violation.identity, found.token
+    return HarmWithout(*identity, token, is_of_model, outcome, expected, observed)

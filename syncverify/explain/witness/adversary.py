@@ -64,17 +64,17 @@ class Lateness:
     @staticmethod
     def of(inversion: Inversion, events: Sequence[TraceRecord]) -> Lateness:
         """Translate positions in a trace recorded with `keeps_everything` into numbers."""
-        operators, launches = (
-            {index: number for number, index in enumerate(_positions(events, kind))}
-            for kind in (Access, CollectiveLaunch)
-        )
+
+        def numbers(kind: type[TraceRecord], indices: frozenset[int]) -> frozenset[int]:
+            places = enumerate(_positions(events, kind))
+            return frozenset(number for number, index in places if index in indices)
+
         before = events[: inversion.until]
-        late, results = inversion.late, inversion.late_results
         return Lateness(
-            operators=frozenset(operators[i] for i in late if i in operators),
-            starts=frozenset(launches[i] for i in late if i in launches),
-            operator_results=frozenset(operators[i] for i in results if i in operators),
-            results=frozenset(launches[i] for i in results if i in launches),
+            operators=numbers(Access, inversion.late),
+            starts=numbers(CollectiveLaunch, inversion.late),
+            operator_results=numbers(Access, inversion.late_results),
+            results=numbers(CollectiveLaunch, inversion.late_results),
             until=tuple(len(_positions(before, kind)) for kind in _COUNTED),  # type: ignore[arg-type]  # three kinds
             overwritten=inversion.overwritten,
         )
@@ -95,7 +95,7 @@ class AdversarialRecorder(RankRecorder):
     def __init__(self, lateness: Lateness) -> None:
         self._lateness = lateness
         self._late: list[_Late] = []
-        self._num_operators = self._num_launches = self._num_waits = 0
+        self._num_operators = self._num_launches = 0
         self._late_starts: set[CollectiveKey] = set()
         self._is_over = False
         self.gave_up = False  # some of that work could not be put off
@@ -189,7 +189,7 @@ class AdversarialRecorder(RankRecorder):
         launched = super().launch(operation, tensors, **told)
         if self._is_late(self._num_launches, self._lateness.starts):
             self._late_starts.add(launched.key)
-            self._late.append(_Late(_nothing, list(tensors)))
+            self._late.append(_Late(lambda: None, list(tensors)))
         return launched
 
     @override
@@ -210,16 +210,6 @@ class AdversarialRecorder(RankRecorder):
             self._late.append(_Late(run))
         else:
             run()
-
-    @override
-    def wait(self, launched: CollectiveLaunch) -> None:
-        super().wait(launched)
-        self._num_waits += 1
-
-    @override
-    def wait_on_host(self, launched: CollectiveLaunch) -> None:
-        super().wait_on_host(launched)
-        self._num_waits += 1
 
     @override
     @contextmanager
@@ -260,9 +250,12 @@ class AdversarialRecorder(RankRecorder):
 
     def _catch_up(self) -> None:
         """Run the late work once all other work that comes before has run."""
-        counts = (self._num_operators, self._num_launches, self._num_waits)
+        if self._is_over:
+            return
+        num_waits = len(_positions(self.trace, CollectiveWait))
+        counts = (self._num_operators, self._num_launches, num_waits)
         due = zip(counts, self._lateness.until, strict=True)
-        if not self._is_over and all(count >= until for count, until in due):
+        if all(count >= until for count, until in due):
             self._run_late_work()
 
     def _run_late_work(self) -> None:
@@ -337,10 +330,6 @@ def _memory_of(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
 
 def _positions(events: Sequence[TraceRecord], kind: type[TraceRecord]) -> list[int]:
     return [index for index, event in enumerate(events) if isinstance(event, kind)]
-
-
-def _nothing() -> None:
-    pass
 
 
 def _copy(values: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from syncverify.explain.case import Case
 from syncverify.explain.witness.other_orders import OtherOrder, other_orders
 from syncverify.judge.evidence import Elements, FrozenGradient, WrongGradient
 from syncverify.judge.ordering.races import EarlyFree, Unordered, is_same_work
@@ -25,10 +26,8 @@ from syncverify.judge.properties.values import (
 )
 from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
-from syncverify.playing.sim import SimBackend
-from syncverify.search.found_violation import FoundViolation, NoWitness, Witness
+from syncverify.search.found_violation import NoWitness, Witness
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.subjects.subject import Subject
 
 # Judges of the gradients that the training program reads.
 OF_GRADIENTS: Final = (
@@ -44,22 +43,21 @@ _RAISED = "the subject raises when it reads a value that is not there yet"
 _END_OF_RUN = dict.fromkeys(("deadlock", "step_bound", "never_returns"), _BLOCKED)
 
 
-def find_witness(
-    found: FoundViolation, subject: Subject, backend: SimBackend
-) -> Witness | NoWitness | None:
+def find_witness(case: Case) -> Witness | NoWitness | None:
     """Return the first order with a wrong gradient.
 
     Returns:
         The order, or how many were played without a wrong gradient; None for a violation that
         is not about order, or whose work the play does not show.
     """
-    race, scenario = found.violation.evidence.unordered, found.scenario
+    violation, scenario = case.found.violation, case.found.scenario
+    race = violation.evidence.unordered
     if race is None:
         return None
 
     def play(recorders: list[RankRecorder]) -> Judgement:
-        run = backend.run(scenario, subject, found.schedule, recorders)
-        right = reference(scenario, subject.capabilities, run.device)
+        run = case.play(recorders)
+        right = reference(scenario, case.subject.capabilities, run.device)
         return Judgement(scenario, run, right)
 
     def recorders(*, keeps_everything: bool = False) -> list[RankRecorder]:
@@ -69,7 +67,7 @@ def find_witness(
     queued = play(recorders(keeps_everything=True))
     # The pair that the violation tells of is tried first, for its witness is read beside it.
     pairs = sorted(
-        unordered_work(queued, found.violation.cause),
+        unordered_work(queued, violation.cause),
         key=lambda pair: not is_same_work(pair, race),
     )
     if not pairs:

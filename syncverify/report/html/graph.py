@@ -19,24 +19,13 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.scenario import Scenario
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import Replayed
+from syncverify.trace import records
 from syncverify.trace.engine_log import (
     EnginePass,
     EngineStep,
     GraphNode,
     graph_nodes,
     reachable,
-)
-from syncverify.trace.records import (
-    Access,
-    CollectiveLaunch,
-    CollectiveWait,
-    HostWait,
-    Mark,
-    Moment,
-    StorageFreed,
-    StreamCreated,
-    StreamWait,
-    TraceRecord,
 )
 from syncverify.trace.run import RankRun
 from syncverify.trace.source_lines import NoLine
@@ -58,7 +47,7 @@ def graph_values(entry: FoundViolation, replayed: Replayed) -> dict[str, Any] | 
     named = _run_micro_batch(replayed, rank, owners) or _named_micro_batch(entry)
     if named is None:
         return None
-    wanted = Moment("backward", *named)
+    wanted = records.Moment("backward", *named)
     watched = [each for each in of_rank.engine if each.moment == wanted]
     passes = watched or [_unwatched_pass(scenario, rank, wanted)]
     graph = _DrawnGraph(of_rank, passes, owners)
@@ -108,7 +97,9 @@ def _owners(of_rank: RankRun) -> _Owners:
     return found
 
 
-def _unwatched_pass(scenario: Scenario, rank: int, moment: Moment) -> EnginePass:
+def _unwatched_pass(
+    scenario: Scenario, rank: int, moment: records.Moment
+) -> EnginePass:
     """Return the pass behind a micro-batch's loss of plain tensors of local shapes."""
     cpp.prepare(spec.use for spec in scenario.parameters)
     model = build_model(scenario, rank=rank, device=torch.device("cpu"), meshes=None)
@@ -160,7 +151,13 @@ class _DrawnGraph:
         """Add the order, the stream, the hooks, and what each of them queued."""
         order = itertools.count(1)
         for step in sorted(steps, key=lambda step: step.order):
-            lines = _joined(self._made_by(step))
+            # What the step queued itself, outside of the steps within it.
+            own = (
+                _words(self.of_rank.trace[index])
+                for index in range(step.start, step.end)
+                if (owner := self._owners[index]) is not None and owner[1] is step
+            )
+            lines = _joined(own)
             if step.node is None:
                 end = self.add_later(f"final callback {step.source}", lines)
                 self.ends[step.order] = end
@@ -174,13 +171,6 @@ class _DrawnGraph:
                     hook = len(node["hooks"])
                     node["hooks"].append(_hook(step, lines))
                 self.ends[step.order] = GraphPoint(place, hook)
-
-    def _made_by(self, step: EngineStep) -> Iterator[str]:
-        """Yield what a step queued itself, outside of the steps within it."""
-        for index in range(step.start, step.end):
-            owner = self._owners[index]
-            if owner is not None and owner[1] is step:
-                yield _words(self.of_rank.trace[index])
 
     def end_of(self, index: int) -> GraphPoint:
         """Return the node or hook that made a record; a new node if none is drawn."""
@@ -265,30 +255,30 @@ def _joined(words: Iterable[str]) -> list[str]:
     return lines
 
 
-def _words(record: TraceRecord) -> str:
+def _words(record: records.TraceRecord) -> str:
     """Return what a record did, and on which stream; "" for what the engine did itself."""
     match record:
-        case CollectiveLaunch(operation=operation, dtype=dtype):
+        case records.CollectiveLaunch(operation=operation, dtype=dtype):
             reduce_op = f" {record.reduce_op}" if record.reduce_op else ""
             of = f" of {record.numel} x {dtype}" if dtype else ""
             stream = record.communication_stream
             return f"launches {operation}{reduce_op}{of} on {stream}"
-        case Access(source=source) if source == NoLine.AUTOGRAD:
+        case records.Access(source=source) if source == NoLine.AUTOGRAD:
             return ""
-        case Access():
+        case records.Access():
             by = " by the training program" if record.source == NoLine.OPTIMIZER else ""
             return f"{short_name(record.operator)}{by} on {record.stream}"
-        case CollectiveWait():
+        case records.CollectiveWait():
             return f"{record.stream} waits for a collective"
-        case StreamWait():
+        case records.StreamWait():
             return f"{record.stream} waits for an event"
-        case Mark():
+        case records.Mark():
             return f"records an event of {record.stream}"
-        case HostWait():
+        case records.HostWait():
             return "the host waits for an event"
-        case StorageFreed():
+        case records.StorageFreed():
             return f"gives storage {record.storage} back to {record.stream}"
-        case StreamCreated():
+        case records.StreamCreated():
             return f"makes {record.stream}"
     return ""
 
@@ -331,7 +321,7 @@ def _launches(replayed: Replayed, rank: int) -> list[int]:
 def _later(graph: _DrawnGraph, replayed: Replayed, index: int) -> Iterator[GraphPoint]:
     """Yield the accumulations that came after a launch of the same gradients, in its step."""
     launch = graph.of_rank.trace[index]
-    assert isinstance(launch, CollectiveLaunch)
+    assert isinstance(launch, records.CollectiveLaunch)
     names = launch.parameters
     if not names and replayed.violation.property == _EARLY:
         names = replayed.violation.parameters

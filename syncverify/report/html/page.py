@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, assert_never
 
 import torch
 
 from syncverify.judge.decoding import explain
-from syncverify.judge.properties.after_wait import AfterWait, after_wait
+from syncverify.judge.properties.after_wait import after_wait
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import explain_rounded
+from syncverify.plain_text import counted
+from syncverify.playing.program import training_program as program
 from syncverify.replay_line import replay_line
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.evidence import witness_lines
 from syncverify.report.html.graph import graph_values
 from syncverify.report.html.moment import timeline_values
-from syncverify.report.html.program_words import program_words
 from syncverify.report.report import Report
 from syncverify.report.text import STATEMENTS, verdict, violation_text
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
+from syncverify.scenario.scenario import Scenario
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import Replayed
 
@@ -125,12 +127,10 @@ def _violation(
         "summary": violation.summary,
         "diagnosis": violation_text(entry, **report.names),
         "replay": replay_line(entry.token, **report.names),
-        "timeline": None
-        if replay is None
-        else timeline_values(replay.run, replay.violation),
+        "timeline": replay and timeline_values(replay.run, replay.violation),
         "gradients": [] if replay is None else gradients_of(replay.judgement),
         "witness": [*witness_lines(entry.witness)],
-        "graph": None if replay is None else graph_values(entry, replay),
+        "graph": replay and graph_values(entry, replay),
         "program": program_words(entry.scenario),
     }
 
@@ -140,19 +140,16 @@ def gradients_of(judgement: Judgement) -> list[dict[str, Any]]:
     if not judgement.run.carries_data:
         return []
     explains = explain if judgement.scenario.module == PLAIN else explain_rounded
+    judged = (
+        pair
+        for reduced in (True, False)
+        for pair in after_wait(judgement, reduced=reduced)
+        if not judgement.was_refused(pair[0].step)
+    )
     return [
         _gradient(expected, observation.gradients[expected.spec.name], explains)
-        for expected, observation in itertools.islice(
-            _judged(judgement), _MOST_GRADIENTS
-        )
+        for expected, observation in itertools.islice(judged, _MOST_GRADIENTS)
     ]
-
-
-def _judged(judgement: Judgement) -> Iterator[AfterWait]:
-    pairs = itertools.chain(
-        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
-    )
-    return (pair for pair in pairs if not judgement.was_refused(pair[0].step))
 
 
 def _gradient(
@@ -189,3 +186,60 @@ def _mean(tensor: torch.Tensor | None) -> float | str:
         return _NONE
     mean = tensor.to(torch.float64).abs().mean().item() if tensor.numel() else 0.0
     return mean if math.isfinite(mean) else "not finite"
+
+
+def program_words(scenario: Scenario) -> list[dict[str, Any]]:
+    """Return the parts of the training program in order, each with its actions in words.
+
+    The first number of backwards stands beside the synchronizer that is made: its constructor
+    takes it, or `set_required_accumulations()` does.
+    """
+    parts = program.training_program(scenario, takes_count=True)
+    end = (parts.unbind, *parts.after_unbind)
+    return [
+        {"title": "before step 0", "actions": [*map(_word, parts.start)]},
+        *(
+            {
+                "title": f"step {step.number}",
+                "actions": [*map(_word, (*step.before, *step.within, *step.after))],
+            }
+            for step in parts.steps
+        ),
+        {"title": "after the last step", "actions": [*map(_word, end)]},
+    ]
+
+
+def _word(action: program.Action) -> str:
+    match action:
+        case program.Make(count=count):
+            return f"make a synchronizer, for {counted(count or 0, 'backward')} in its first step"
+        case program.Call(method=method, arguments=arguments, otherwise=otherwise):
+            instead = f", or {otherwise}() without that method" if otherwise else ""
+            return f"{method}({', '.join(map(str, arguments))}){instead}"
+        case program.Backward(
+            micro_batch=micro_batch, fails=fails, even_ranks_alone=alone
+        ):
+            where = ", on even ranks alone" if alone else ""
+            return f"backward of micro-batch {micro_batch}{', which raises' if fails else ''}{where}"
+        case program.Evaluate():
+            return "forward under `no_grad`, without a backward"
+        case program.Recover(call=call):
+            return _word(call)
+        case program.Change(kind=kind):
+            return f"{kind} parameters"
+        case program.Replace(factor=factor, every=every, first=first):
+            return f"set {_some(every, first)} to its product with {factor:g}"
+        case program.Drop(every=every, first=first):
+            return f"set {_some(every, first)} to None"
+        case program.Update():
+            return "update the parameters in place"
+        case program.PlainBackward():
+            return "backward without a synchronizer"
+        case program.Observe():
+            return "read the gradients"
+    assert_never(action)
+
+
+def _some(every: int, first: int) -> str:
+    which = "each" if every == 1 else "every other"
+    return f"{which} `.grad`" + (", from the second one on," if first else "")

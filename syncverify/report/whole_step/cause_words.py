@@ -5,36 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from syncverify.judge.whole_step.causes import (
-    AddedBias,
-    Clamped,
-    CopiesRoundedApart,
-    Decided,
-    LacksSum,
-    MicroBatchesWeighted,
-    Misplaced,
-    Missing,
-    NormOf,
-    NormOfOneRank,
-    NormWithout,
-    NotANumber,
-    NotCleared,
-    NotClipped,
-    NotContinued,
-    NotLoaded,
-    NotUpdated,
-    OtherCoefficient,
-    OtherlyFrozen,
-    OtherOption,
-    OwnParts,
-    RanksDiffer,
-    RanksScaled,
-    ReducedOver,
-    Scaled,
-    StepMistake,
-    TermsWeighted,
-    Weighted,
-)
+from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import named
 from syncverify.report.whole_step.shown import printed, some_names
@@ -57,7 +28,7 @@ class CauseWords(NamedTuple):
     change: str = _LISTED
 
 
-def words_of(cause: StepMistake, quantity: Quantity) -> CauseWords:
+def words_of(cause: causes.StepMistake, quantity: Quantity) -> CauseWords:
     """Return the words of a cause of wrong values of a kind."""
     return (
         _of_sums(cause)
@@ -69,261 +40,226 @@ def words_of(cause: StepMistake, quantity: Quantity) -> CauseWords:
     )
 
 
-def _of_sums(cause: StepMistake) -> CauseWords | None:
+def _of_sums(cause: causes.StepMistake) -> CauseWords | None:
     """Return the words about values that are not added, or added too often."""
     match cause:
-        case LacksSum(axes, factor):
-            over = _axes(axes)
+        case causes.LacksSum(axes, factor):
             times = f", and then a factor of {_factor(factor)}" if factor != 1 else ""
-            return CauseWords(
-                f"lacks the sum over {over}{times}",
-                f"reduce these gradients over {over}, or mark them as partial there",
-            )
-        case ReducedOver(axes, right, factor):
+            said = f"lacks the sum over {_axes(axes)}{times}"
+            change = f"reduce these gradients over {_axes(axes)}, or mark them as partial there"
+        case causes.ReducedOver(axes, right, factor):
             place = f", and not over {_axes(right)}" if right else ""
             times = f", and multiplied by {_factor(factor)}" if factor != 1 else ""
-            return CauseWords(
-                f"added over {_axes(axes)}{place}{times}",
-                f"reduce these gradients over {_axes(right)} alone"
-                if right
-                else "do not reduce these gradients: ranks own different parts",
-            )
-        case AddedBias(names=listed, axes=axes):
+            said = f"added over {_axes(axes)}{place}{times}"
+            change = "do not reduce these gradients: ranks own different parts"
+            if right:
+                change = f"reduce these gradients over {_axes(right)} alone"
+        case causes.AddedBias(names=listed, axes=axes):
             names, over = some_names(listed), _axes(axes)
-            return CauseWords(
-                f"each rank of {over} adds {names}, and the ranks' results are summed afterwards",
-                f"add {names} once: after the sum over {over}, or on one rank",
-            )
-        case OwnParts():
-            return CauseWords(
+            said = f"each rank of {over} adds {names}, and the ranks' results are summed afterwards"
+            change = f"add {names} once: after the sum over {over}, or on one rank"
+        case causes.OwnParts():
+            said = (
                 "a sum over the ranks' own parts of the batch; the loss of the whole batch is no "
-                "such sum, as with a batch norm",
-                "let ranks share the statistics, as SyncBatchNorm does, or mean this function",
+                "such sum, as with a batch norm"
             )
-        case NotCleared():
-            return CauseWords(
-                "still has the gradient of the step before",
-                "call zero_grad() after each step",
-            )
-    return None
+            change = "let ranks share the statistics, as SyncBatchNorm does, or mean this function"
+        case causes.NotCleared():
+            said = "still has the gradient of the step before"
+            change = "call zero_grad() after each step"
+        case _:
+            return None
+    return CauseWords(said, change)
 
 
-def _of_weights(cause: StepMistake) -> CauseWords | None:
+def _of_weights(cause: causes.StepMistake) -> CauseWords | None:
     """Return the words about values, or terms of them, that are multiplied by a number."""
+    change = _LISTED
     match cause:
-        case TermsWeighted():
-            counts = [
-                f"{n} counts {_factor(f)} times" for n, f in cause.factors if f != 1
-            ]
-            text = f"the term {' and '.join(counts)} what it should"
-            number = _number(cause.axes, is_number_of_parts=cause.is_number_of_parts)
-            return CauseWords(
-                f"{text}: {number}" if number else text,
-                "divide each term of the loss by its own count",
-            )
-        case Scaled():
+        case causes.TermsWeighted(factors):
+            counts = [f"{n} counts {_factor(f)} times" for n, f in factors if f != 1]
+            said = f"the term {' and '.join(counts)} what it should"
+            if number := _number(cause):
+                said = f"{said}: {number}"
+            change = "divide each term of the loss by its own count"
+        case causes.Scaled():
             return _scaled(cause)
-        case RanksScaled(factors):
+        case causes.RanksScaled(factors):
             ranks = dict[float, list[int]]()
             for rank, factor in factors:
                 ranks.setdefault(factor, []).append(rank)
-            by = [
-                f"by {_factor(f)} on {named('rank', each)}" for f, each in ranks.items()
-            ]
-            return CauseWords(
-                f"multiplied {', '.join(by)}",
-                "multiply by the same number on all ranks; look for code that depends on the rank",
+            by = (f"by {_factor(f)} on {named('rank', r)}" for f, r in ranks.items())
+            said = f"multiplied {', '.join(by)}"
+            change = "multiply by the same number on all ranks; look for code that depends on the rank"
+        case causes.Weighted():
+            times = (
+                f"({', '.join(map(_factor, cause.weights))} times the right weights)"
             )
-        case Weighted():
-            weights = ", ".join(map(_factor, cause.weights))
-            if not cause.are_equal:
-                return CauseWords(
-                    f"parts of the batch count wrongly ({weights} times the right weights)"
+            said = f"parts of the batch count wrongly {times}"
+            if cause.are_equal:
+                said = (
+                    "each part of the batch weighs the same, whatever its size: a mean of means "
+                    f"{times}"
                 )
-            return CauseWords(
-                "each part of the batch weighs the same, whatever its size: a mean of means "
-                f"({weights} times the right weights)",
-                "divide the sum of all tokens' losses by the number of all tokens",
-            )
-        case MicroBatchesWeighted():
+                change = (
+                    "divide the sum of all tokens' losses by the number of all tokens"
+                )
+        case causes.MicroBatchesWeighted():
             listed = ", ".join(map(_factor, cause.factors))
-            return CauseWords(
-                f"the micro-batches of a rank count {listed} times what they should",
+            said = f"the micro-batches of a rank count {listed} times what they should"
+            change = (
                 "divide, or reduce, once per step: after the last micro-batch, and not all that "
                 "was added so far after each one"
                 if cause.is_repeated
                 else "keep the gradients of all micro-batches until the step: finish and clear "
-                "them after the last one",
+                "them after the last one"
             )
-        case OtherOption(is_left=True):
-            return CauseWords(
+        case causes.OtherOption(is_left=True):
+            said = (
                 f"the learning rate stays at {cause.value}, and the schedule of one rank sets "
-                f"{cause.expected}: step() takes no `schedule`",
-                "let step() take `schedule`, and call schedule.step() after the optimizer's step",
+                f"{cause.expected}: step() takes no `schedule`"
             )
-        case OtherOption():
-            number = _number(cause.axes, is_number_of_parts=False)
-            times = f"; the factor is {number}" if number else ""
-            values = f"{cause.value}, and with {cause.expected} on one rank"
-            return CauseWords(
-                f"updated with {cause.name} {values}{times}",
-                "give the optimizer the same options on ranks as on one rank",
-            )
-    return None
+            change = "let step() take `schedule`, and call schedule.step() after the optimizer's step"
+        case causes.OtherOption(name, value, expected):
+            said = f"updated with {name} {value}, and with {expected} on one rank"
+            if number := _number(cause):
+                said = f"{said}; the factor is {number}"
+            change = "give the optimizer the same options on ranks as on one rank"
+        case _:
+            return None
+    return CauseWords(said, change)
 
 
-def _scaled(cause: Scaled) -> CauseWords:
+def _scaled(cause: causes.Scaled) -> CauseWords:
     is_larger = cause.factor > 1
     word, factor = (
         ("multiplied", cause.factor) if is_larger else ("divided", 1 / cause.factor)
     )
     if cause.is_scale:
-        return CauseWords(
-            f"{word} by the scale of the loss, {factor:g}",
-            "unscale gradients before they are clipped or read"
-            if is_larger
-            else "multiply the loss by the scale, or leave gradients as they are",
-        )
-    number = _number(
-        cause.axes, is_number_of_parts=cause.is_number_of_parts, rows=cause.rows
-    )
-    change = (
-        f"divide the loss, or the sum of gradients, by {number}"
-        if is_larger and number and " or " not in number
-        else f"{'divide' if is_larger else 'multiply'} by the right number; look where the "
-        "divisor comes from"
-    )
-    return CauseWords(
-        ", ".join(filter(None, [f"{word} by {_factor(factor)}", number])), change
-    )
+        change = "multiply the loss by the scale, or leave gradients as they are"
+        if is_larger:
+            change = "unscale gradients before they are clipped or read"
+        return CauseWords(f"{word} by the scale of the loss, {factor:g}", change)
+    number = _number(cause)
+    said = ", ".join(filter(None, [f"{word} by {_factor(factor)}", number]))
+    if is_larger and number and " or " not in number:
+        change = f"divide the loss, or the sum of gradients, by {number}"
+    else:
+        verb = "divide" if is_larger else "multiply"
+        change = f"{verb} by the right number; look where the divisor comes from"
+    return CauseWords(said, change)
 
 
-def _of_clipping(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+def _of_clipping(cause: causes.StepMistake, quantity: Quantity) -> CauseWords | None:
     """Return the words about a norm, and about gradients that it clips."""
-    by_one_norm = "clip the parameters' gradients on all ranks by one norm"
+    change = "clip the parameters' gradients on all ranks by one norm"
     match cause:
-        case NormOf(names=listed, axes=axes, is_missing=True):
-            names, over = some_names(listed), _axes(axes)
-            return CauseWords(
-                f"does not add the squares of {names} over {over}",
-                f"all-reduce the squares over {over} before the root",
+        case causes.NormOf(names=listed, axes=axes, is_missing=True):
+            squares, over = f"the squares of {some_names(listed)}", _axes(axes)
+            said = f"does not add {squares} over {over}"
+            change = f"all-reduce the squares over {over} before the root"
+        case causes.NormOf(names=listed, axes=axes):
+            squares, over = f"the squares of {some_names(listed)}", _axes(axes)
+            said = f"adds once a rank {squares} over {over}"
+            change = f"count the squares of one rank of {over} alone"
+        case causes.NormOfOneRank(names=listed, axes=axes):
+            squares, over = f"the squares of {some_names(listed)}", _axes(axes)
+            said = f"adds {squares} of one rank of {over} alone"
+            change = (
+                f"count all ranks' parts: they are no copies of one another over {over}"
             )
-        case NormOf(names=listed, axes=axes):
-            names, over = some_names(listed), _axes(axes)
-            return CauseWords(
-                f"adds once a rank the squares of {names} over {over}",
-                f"count the squares of one rank of {over} alone",
-            )
-        case NormOfOneRank(names=listed, axes=axes):
-            names, over = some_names(listed), _axes(axes)
-            return CauseWords(
-                f"adds the squares of {names} of one rank of {over} alone",
-                f"count all ranks' parts: they are no copies of one another over {over}",
-            )
-        case NormWithout(names=listed):
-            names = some_names(listed)
-            return CauseWords(f"leaves out {names}", f"add the squares of {names}")
-        case NotClipped(coefficient):
-            return CauseWords(
-                f"the coefficient {_factor(coefficient)} of clipping is not applied",
-                by_one_norm,
-            )
-        case OtherCoefficient():
+        case causes.NormWithout(names=listed):
+            said = f"leaves out {some_names(listed)}"
+            change = f"add the squares of {some_names(listed)}"
+        case causes.NotClipped(coefficient):
+            said = f"the coefficient {_factor(coefficient)} of clipping is not applied"
+        case causes.OtherCoefficient():
             right, wrong = cause.expected, cause.coefficients
             each = ", ".join(f"rank {r}: {printed(c, right)}" for r, c in wrong.items())
             expected = printed(right, *wrong.values())
-            text = f"clipped by a coefficient different from {expected} ({each})"
-            if cause.norm is None:
-                return CauseWords(text, by_one_norm)
-            norm = words_of(cause.norm, quantity)
-            return CauseWords(f"{text}: the norm {norm.said}", norm.change)
-        case Clamped(limit):
-            return CauseWords(
-                f"each element is cut off at {limit:g}",
-                "compare with your own step: leave out `loss`",
-            )
-    return None
+            said = f"clipped by a coefficient different from {expected} ({each})"
+            if cause.norm is not None:
+                of_norm, change = words_of(cause.norm, quantity)
+                said = f"{said}: the norm {of_norm}"
+        case causes.Clamped(limit):
+            said = f"each element is cut off at {limit:g}"
+            change = "compare with your own step: leave out `loss`"
+        case _:
+            return None
+    return CauseWords(said, change)
 
 
-def _of_ranks(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+def _of_ranks(cause: causes.StepMistake, quantity: Quantity) -> CauseWords | None:
     """Return the words about ranks that differ from each other, or have no value."""
+    change = _LISTED
     match cause:
-        case Missing(ranks):
-            return CauseWords(f"{_ranks(ranks, 'has', 'have')} none, or zeros")
-        case NotANumber(ranks):
-            return CauseWords(
-                f"{named('rank', ranks)} and one rank differ in where NaN or infinity is"
-            )
-        case CopiesRoundedApart(axes=axes):
-            return CauseWords(
+        case causes.Missing(ranks):
+            said = f"{_ranks(ranks, 'has', 'have')} none, or zeros"
+        case causes.NotANumber(ranks):
+            said = f"{named('rank', ranks)} and one rank differ in where NaN or infinity is"
+        case causes.CopiesRoundedApart(axes=axes):
+            said = (
                 f"copies differ over {_axes(axes)}, and are right within rounding: they drift "
-                "apart",
-                "give all ranks the same bits: let an owner keep the value that it sends, in the "
-                "dtype in which it sends it, and let all ranks add in one order",
+                "apart"
             )
-        case RanksDiffer(are_copies=True):
+            change = (
+                "give all ranks the same bits: let an owner keep the value that it sends, in the "
+                "dtype in which it sends it, and let all ranks add in one order"
+            )
+        case causes.RanksDiffer(are_copies=True):
             over = _axes(cause.axes)
             place = f"; copies differ over {over}" if over else ""
-            text = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
+            said = f"{_ranks(cause.ranks, 'has', 'have')} other values{place}"
             if quantity is Quantity.START:
                 change = "give all ranks the same values: build with one seed, or broadcast them"
-                return CauseWords(text, change)
             if quantity is Quantity.NORM and over:
                 change = f"let all ranks of {over} use one norm: all-reduce its squares"
-                return CauseWords(text, change)
-            return CauseWords(text)
-        case NotUpdated(ranks):
-            return CauseWords(
-                f"the optimizer of {named('rank', ranks)} does not have it, or leaves it as it was",
-                "give these parameters to the optimizer",
-            )
-        case OtherlyFrozen():
+        case causes.NotUpdated(ranks):
+            said = f"the optimizer of {named('rank', ranks)} does not have it, or leaves it as it was"
+            change = "give these parameters to the optimizer"
+        case causes.OtherlyFrozen():
             here = ("freezes", "freeze") if cause.are_frozen else ("trains", "train")
             there = "trains" if cause.are_frozen else "freezes"
-            return CauseWords(
-                f"{_ranks(cause.ranks, *here)} it, and one rank {there} it",
-                "give each parameter of parallelize() the requires_grad that build() gives it",
-            )
-        case Decided():
+            said = f"{_ranks(cause.ranks, *here)} it, and one rank {there} it"
+            change = "give each parameter of parallelize() the requires_grad that build() gives it"
+        case causes.Decided():
             differ = _ranks(cause.ranks, "differs", "differ")
-            return CauseWords(
-                f"{differ} from one rank, which made {cause.expected}",
-                "let all ranks decide together: all-reduce what was found before the step",
-            )
-    return None
+            said = f"{differ} from one rank, which made {cause.expected}"
+            change = "let all ranks decide together: all-reduce what was found before the step"
+        case _:
+            return None
+    return CauseWords(said, change)
 
 
-def _of_checkpoints(cause: StepMistake, quantity: Quantity) -> CauseWords | None:
+def _of_checkpoints(cause: causes.StepMistake, quantity: Quantity) -> CauseWords | None:
     """Return the words about values that a checkpoint does not give back."""
     match cause:
-        case NotLoaded():
-            return CauseWords(
-                "is as in a new training: the checkpoint lacks it, or it is not loaded",
-                f"save and load it: {_HELD.get(quantity, 'the listed values')}",
+        case causes.NotLoaded():
+            said = (
+                "is as in a new training: the checkpoint lacks it, or it is not loaded"
             )
-        case Misplaced(is_one_part=True):
-            return CauseWords(
-                f"all {len(cause.order)} parts are copies of part {cause.order[0]}",
-                "save the part of each rank, and not of one",
-            )
-        case Misplaced():
+            change = f"save and load it: {_HELD.get(quantity, 'the listed values')}"
+        case causes.Misplaced(is_one_part=True):
+            said = f"all {len(cause.order)} parts are copies of part {cause.order[0]}"
+            change = "save the part of each rank, and not of one"
+        case causes.Misplaced():
             listed = ", ".join(map(str, cause.order))
-            return CauseWords(
-                f"parts are at wrong places: the right parts {listed} in this order",
-                "save whole tensors, or the place of each part; split them by the new mesh",
+            said = f"parts are at wrong places: the right parts {listed} in this order"
+            change = "save whole tensors, or the place of each part; split them by the new mesh"
+        case causes.NotContinued(is_all_compared=True):
+            said = "differs after loading, though all that was loaded is right"
+            change = (
+                "save what the step keeps beside them: a counter, a schedule, a sampler"
             )
-        case NotContinued(is_all_compared=True):
-            return CauseWords(
-                "differs after loading, though all that was loaded is right",
-                "save what the step keeps beside them: a counter, a schedule, a sampler",
-            )
-        case NotContinued():
-            return CauseWords(
+        case causes.NotContinued():
+            said = (
                 "differs after loading; the optimizer's state of tensors that are no parameters "
-                "was not compared",
-                "save and load each rank's own state of the optimizer, and what the step keeps",
+                "was not compared"
             )
-    return None
+            change = "save and load each rank's own state of the optimizer, and what the step keeps"
+        case _:
+            return None
+    return CauseWords(said, change)
 
 
 def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
@@ -331,16 +267,13 @@ def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
     return f"{named('rank', ranks)} {one if len(ranks) == 1 else several}"
 
 
-def _number(
-    axes: Iterable[frozenset[str]],
-    *,
-    is_number_of_parts: bool,
-    rows: Iterable[str] = (),
-) -> str:
-    """Return "the number of ranks of `dp`" and the like; "" where the factor is no such number."""
-    ways = [f"of ranks of {each}" for each in sorted(map(_axes, axes))]
-    ways += ["of micro-batches"] if is_number_of_parts else []
-    ways += [f"of {each}" for each in rows]
+def _number(cause: causes.TermsWeighted | causes.Scaled | causes.OtherOption) -> str:
+    """Return "the number of ranks of `dp`" and the like; "" where a factor is no such number."""
+    ways = [f"of ranks of {each}" for each in sorted(map(_axes, cause.axes))]
+    if not isinstance(cause, causes.OtherOption) and cause.is_number_of_parts:
+        ways.append("of micro-batches")
+    if isinstance(cause, causes.Scaled):
+        ways += (f"of {each}" for each in cause.rows)
     return f"the number {' or '.join(ways)}" if ways else ""
 
 

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
-from syncverify.faces.whole_step.training import Beside
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.values import Quantity, parameter_of
 from syncverify.report.html.render import rendered
@@ -41,19 +40,16 @@ def parity_json(parity: Parity) -> dict[str, Any]:
         "steps": parity.num_steps,
         "seed": parity.seed,
         "right": parity.is_right,
-        "beside": _beside(parity.beside),
+        # Where an own step made the values to compare with; None for torch's plain step.
+        "beside": parity.beside
+        and {
+            "layout": dict(parity.beside.layout.axes),
+            "micro_batches": parity.beside.num_micro_batches,
+        },
         "layouts": [*map(_play, parity.plays)],
         "remarks": [*map(str, parity.remarks)],
         "mistakes": [_mistake_json(parity, each) for each in parity.mistakes],
     }
-
-
-def _beside(beside: Beside | None) -> dict[str, Any] | None:
-    """Return where an own step made the values to compare with; None for torch's plain step."""
-    if beside is None:
-        return None
-    number = beside.num_micro_batches
-    return {"layout": dict(beside.layout.axes), "micro_batches": number}
 
 
 def _play(play: LayoutPlay) -> dict[str, Any]:

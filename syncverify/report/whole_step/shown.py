@@ -91,11 +91,11 @@ def _first_wrong(
 def printed(number: float, *others: float) -> str:
     """Return a number as text that is no text of any of the others that are not equal to it."""
     different = [each for each in others if each != number]
-    for digits in range(_FEWEST_DIGITS, _MOST_DIGITS):
+    for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1):
         text = f"{number:.{digits}g}"
         if all(text != f"{each:.{digits}g}" for each in different):
-            return text
-    return f"{number:.{_MOST_DIGITS}g}"
+            break
+    return text
 
 
 def grouped_names(names: Iterable[str]) -> dict[str, list[str]]:

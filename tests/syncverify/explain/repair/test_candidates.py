@@ -335,7 +335,7 @@ def edit_of(module: ModuleType, line: int, *lines: str) -> tuple[LiveFile, Edit]
     file = LiveFile(str(module.__file__))
     node = file.source.statement_at(line)
     assert node is not None
-    return file, Edit.instead(str(module.__file__), node, *lines)
+    return file, file.source.instead(node, *lines)
 
 
 def test_a_change_holds_for_a_block_and_for_objects_that_exist(

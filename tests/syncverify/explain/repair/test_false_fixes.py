@@ -162,7 +162,7 @@ def test_a_change_that_costs_no_more_than_it_has_to_is_a_fix(folder: Path) -> No
     wrong, right = "< self.need - 1:", "< self.need:"
     text = source_of(BUCKETS).replace(right, wrong)
     game = game_of(folder, BUCKETS, text, TWICE)
-    fix = find_fix(game.found, game.subject, BACKEND)
+    fix = find_fix(game)
     assert fix is not None
     assert [line for line in fix.lines if line[0] in "+-"] == [
         f"- if self.count[parameter] {wrong}",

@@ -10,11 +10,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from syncverify.explain.case import Case
 from syncverify.explain.repair import diagnosis
 from syncverify.explain.repair.fix_search import find_fix
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.ran_lines import deciding_lines
-from syncverify.explain.repair.source_edit import Edit, source_of
+from syncverify.explain.repair.source_edit import source_of
 from syncverify.playing.program.modules import module_parameters
 from syncverify.playing.program.modules.layers import forget_layers, provide_layers
 from syncverify.playing.sim import SimBackend
@@ -34,16 +35,13 @@ PAIR = Scenario(
 BACKEND = SimBackend()
 
 
-def violation(subject: Subject) -> FoundViolation | None:
-    found = violations(subject, PAIR)
-    return FoundViolation(found[0], PAIR) if found else None
+def case_of(subject: Subject) -> Case:
+    first, *_ = violations(subject, PAIR)
+    return Case(FoundViolation(first, PAIR), subject, BACKEND)
 
 
 def fix_of(entry_id: str) -> Fix | None:
-    subject = entry_of(entry_id).defect()
-    found = violation(subject)
-    assert found is not None
-    return find_fix(found, subject, BACKEND)
+    return find_fix(case_of(entry_of(entry_id).defect()))
 
 
 @pytest.mark.long
@@ -74,7 +72,7 @@ def test_the_fix_of_a_defect_is_found(
     assert (fix.lines, fix.max_ranks) == (lines, 4)
     assert fix.num_others > 9
     # The subject is as it was.
-    assert violation(entry_of(entry_id).defect()) is not None
+    assert violations(entry_of(entry_id).defect(), PAIR)
 
 
 class DropsHandles(PlainGrads):
@@ -93,10 +91,7 @@ class DropsHandles(PlainGrads):
 
 @pytest.mark.long
 def test_a_fix_names_nothing_that_the_harness_holds() -> None:
-    subject = resolve(DropsHandles)
-    found = violation(subject)
-    assert found is not None
-    fix = find_fix(found, subject, BACKEND)
+    fix = find_fix(case_of(resolve(DropsHandles)))
     assert fix is not None
     assert "async_op=True).wait()" in fix.lines[1]
 
@@ -149,9 +144,7 @@ class SendsFullBuckets:
 @pytest.mark.long
 def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
     subject = Subject("SendsFullBuckets", SendsFullBuckets, Capabilities())
-    found = violation(subject)
-    assert found is not None
-    fix = find_fix(found, subject, BACKEND)
+    fix = find_fix(case_of(subject))
     assert fix is not None
     assert fix.lines[-1] == "+ self.reduce_bucket()"
     assert str(fix.place).endswith(" in wait")
@@ -172,11 +165,9 @@ class NotesTheOrder(PlainGrads):
 
 @pytest.mark.long
 def test_the_line_that_raises_is_neither_removed_nor_kept_from_running() -> None:
-    subject = resolve(NotesTheOrder)
-    found = violation(subject)
-    assert found is not None
-    assert found.violation.cause.startswith("raised_")
-    assert find_fix(found, subject, BACKEND) is None
+    case = case_of(resolve(NotesTheOrder))
+    assert case.found.violation.cause.startswith("raised_")
+    assert find_fix(case) is None
 
 
 class NoSum(PlainGrads):
@@ -209,7 +200,7 @@ def test_a_change_that_breaks_a_layer_of_the_same_file_is_no_fix() -> None:
     statement = source.statement_at(line)
     assert statement is not None
     try:
-        assert not game.mends(Edit.instead(source.path, statement, "pass"))
+        assert not game.mends(source.instead(statement, "pass"))
     finally:
         forget_layers()
 
@@ -301,7 +292,7 @@ def reported_by_fix(subject: type, *scenarios: Scenario) -> list[FoundViolation]
     resolved = resolve(subject)
 
     def diagnose(entry: FoundViolation) -> FoundViolation:
-        return replace(entry, fix=find_fix(entry, resolved, BACKEND))
+        return replace(entry, fix=find_fix(Case(entry, resolved, BACKEND)))
 
     found: Iterable[FoundViolation] = entries(resolved, *scenarios)
     return diagnosis.diagnosed_by_fix(found, diagnose, resolved, BACKEND)

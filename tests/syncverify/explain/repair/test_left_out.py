@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor
 
+from syncverify.explain.case import Case
 from syncverify.explain.repair.left_out import left_out
 from syncverify.judge.properties import check
 from syncverify.playing.sim import SimBackend
@@ -75,7 +76,7 @@ def decided(subject: type, cause: str) -> list[str]:
     first, *others = violations(found, scenario)
     same = next((each for each in (first, *others) if each.cause == cause), None)
     violation = same or replace(first, cause=cause)
-    lines = left_out(FoundViolation(violation, scenario), found, backend)
+    lines = left_out(Case(FoundViolation(violation, scenario), found, backend))
     return [str(line).partition(" in ")[2] for line in lines]
 
 
@@ -139,7 +140,7 @@ def test_a_loop_that_is_empty_where_all_is_right_is_no_place() -> None:
     scenario = Scenario(MeshSpec((2,), ("dp",)), specs, (1,), 1 << 20)
     subject, backend = resolve(SkipsLargeBuckets), SimBackend()
     first, *_ = violations(subject, scenario)
-    places = left_out(FoundViolation(first, scenario), subject, backend)
+    places = left_out(Case(FoundViolation(first, scenario), subject, backend))
     assert [each.line.line.function for each in places] == ["note"]
 
 
@@ -191,7 +192,7 @@ def missing(adapter: type[HandlesSubject], scenario: Scenario) -> tuple[LeftOut,
     run = backend.run(scenario, subject)
     found = check(scenario, run, subject.capabilities)
     (race,) = (each for each in found if each.cause == "read_before_reduced")
-    return left_out(FoundViolation(race, scenario), subject, backend)
+    return left_out(Case(FoundViolation(race, scenario), subject, backend))
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pytest
 import torch.distributed as dist
 from torch import nn
 
+from syncverify.explain.case import Case
 from syncverify.explain.repair.left_over import left_over
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
@@ -118,7 +119,7 @@ def left_over_lines(
 ) -> list[str]:
     entry = found_in(subject, accumulations)
     assert entry is not None
-    return [e.text for e in left_over(entry, resolve(subject), SimBackend())]
+    return [e.text for e in left_over(Case(entry, resolve(subject), SimBackend()))]
 
 
 pytestmark = pytest.mark.slow  # each plays a scenario several times
@@ -156,4 +157,4 @@ def test_a_right_subject_has_nothing_left_over() -> None:
     )
     violation = Violation("a property", "scaled", "", (0,), evidence=Evidence(step=1))
     entry = FoundViolation(violation, scenario)
-    assert left_over(entry, resolve(CountsHookCalls), SimBackend()) == ()
+    assert left_over(Case(entry, resolve(CountsHookCalls), SimBackend())) == ()

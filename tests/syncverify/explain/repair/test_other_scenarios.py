@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
+from syncverify.explain.case import Case
 from syncverify.explain.repair.other_scenarios import with_fewer_readings, with_witness
 from syncverify.judge.properties import check
 from syncverify.playing.sim import SimBackend
@@ -81,7 +82,9 @@ def shown(
     subject = Subject(made.__name__, made, PLAIN)
     run = BACKEND.run(LONE, subject)
     (race,) = (e for e in check(LONE, run, PLAIN) if e.evidence.unordered is not None)
-    return with_witness(FoundViolation(race, LONE, related=related), subject, BACKEND)
+    return with_witness(
+        Case(FoundViolation(race, LONE, related=related), subject, BACKEND)
+    )
 
 
 @pytest.mark.slow
@@ -148,7 +151,8 @@ def told_apart(subject: type, max_ranks: int) -> FoundViolation:
     (violation,) = [each for each in violations if each.cause == "scaled"]
     assert violation.evidence.readings
     return with_fewer_readings(
-        FoundViolation(violation, ALIKE, is_smallest=True), found, backend, max_ranks
+        Case(FoundViolation(violation, ALIKE, is_smallest=True), found, backend),
+        max_ranks,
     )
 
 

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 import syncverify
+from syncverify.explain.case import Case
 from syncverify.explain.repair.left_out import left_out
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
@@ -77,7 +78,7 @@ def first(subject: type, *sizes: int) -> FoundViolation:
 
 def places(subject: type, *sizes: int) -> list[str]:
     found = first(subject, *sizes)
-    lines = left_out(found, resolve(subject), SimBackend())
+    lines = left_out(Case(found, resolve(subject), SimBackend()))
     return [str(each).partition(" in ")[2] for each in lines]
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
+from syncverify.explain.case import Case
 from syncverify.explain.repair.fix_search import find_fix
 from syncverify.explain.repair.left_over import left_over
 from syncverify.explain.repair.missing_lines import set_back
@@ -130,8 +131,8 @@ def test_the_fix_sets_back_what_is_left_over() -> None:
     subject, backend = resolve(KeepsReady), SimBackend()
     first, *_ = violations(subject, scenario)
     entry = FoundViolation(first, scenario)
-    entry = replace(entry, left_over=left_over(entry, subject, backend))
-    fix = find_fix(entry, subject, backend)
+    entry = replace(entry, left_over=left_over(Case(entry, subject, backend)))
+    fix = find_fix(Case(entry, subject, backend))
     assert fix is not None
     assert fix.sets_back
     assert fix.lines[1:] == (

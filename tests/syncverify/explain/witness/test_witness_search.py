@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from syncverify.explain.case import Case
 from syncverify.explain.witness.witness_search import find_witness
 from syncverify.judge.properties import check
 from syncverify.judge.reference import reference
@@ -166,7 +167,7 @@ def witnesses(subject: Subject, scenario: Scenario = SCENARIO) -> dict[str, Any]
     found = check(scenario, run, subject.capabilities)
     return {
         violation.cause: find_witness(
-            FoundViolation(violation, scenario), subject, backend
+            Case(FoundViolation(violation, scenario), subject, backend)
         )
         for violation in found
     }

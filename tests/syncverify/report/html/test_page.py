@@ -8,8 +8,7 @@ import pytest
 
 from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend
-from syncverify.report.html.page import contract_table, page_model
-from syncverify.report.html.program_words import program_words
+from syncverify.report.html.page import contract_table, page_model, program_words
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities

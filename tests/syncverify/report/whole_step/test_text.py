@@ -123,7 +123,7 @@ def test_each_cause_has_words() -> None:
     }
     assert {LacksSum, Weighted, Unexplained} < found
     cases = inspect.getsource(cause_words)
-    without = {each for each in found if f"case {each.__name__}(" not in cases}
+    without = {each for each in found if f"case causes.{each.__name__}(" not in cases}
     assert without == {Unexplained}
 
 
