@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from typing_extensions import override
 
 from syncverify.plain_text import counted
+from syncverify.progress import SilentProgress
 from syncverify.scenario.bounds import MAX_SECONDS
 from syncverify.scenario.settings import DEFAULTS, SETTINGS, Setting, SettingKind
 
 if TYPE_CHECKING:
     from syncverify.report.report import Report
-    from syncverify.search.found_violation import FoundViolation
     from syncverify.search.judge import Identity
     from syncverify.subjects.subject import SubjectFactory
 
@@ -322,8 +323,11 @@ def _is_on_github() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-class _LiveLine:
-    """A line of progress below the tests, on a terminal, once a verification takes long."""
+class _LiveLine(SilentProgress):
+    """A line of progress below the tests, on a terminal, once a verification takes long.
+
+    The number of violations comes with `played`, and the diagnosis at the end.
+    """
 
     def __init__(self, config: pytest.Config, total: int) -> None:
         manager = config.pluginmanager
@@ -342,6 +346,7 @@ class _LiveLine:
             self._write("", erase=True)
             self._write("")  # the cursor is back at the start of the line
 
+    @override
     def played(self, num_examples: int, num_violations: int) -> None:
         """Show the number of scenarios, of violations, and the time that is left."""
         spent = time.monotonic() - self._started
@@ -351,15 +356,10 @@ class _LiveLine:
             f"about {left:.0f} s left"
         )
 
-    def found(self, violation: FoundViolation) -> None:
-        """Do nothing: the next call of `played` has the number."""
-
+    @override
     def shrinking(self, identity: Identity, num_runs: int) -> None:
         """Show which violation is made small."""
         self._show(f"shrinking {identity[0]} ({identity[1]}), {num_runs} runs")
-
-    def shrunk(self, violation: FoundViolation) -> None:
-        """Do nothing: the diagnosis follows."""
 
     def _show(self, words: str) -> None:
         now = time.monotonic()

@@ -13,7 +13,6 @@ import functools
 import gc
 import inspect
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 from slipcover.slipcover import Slipcover
+
+from syncverify.trace.source_files import is_own_line
 
 _NEVER: Final = 2**31 - 1  # of times a probe is met again before SlipCover takes it out
 _HARNESS: Final = __name__.partition(".")[0]
@@ -123,7 +124,7 @@ def modules_of(factory: Callable[..., object]) -> list[ModuleType]:
         or (
             _package(name) in roots
             and (name in names or not _is_test(name))
-            and not _is_installed(module)
+            and is_own_line(getattr(module, "__file__", None) or "")
         )
     ]
 
@@ -145,17 +146,6 @@ def _module_name(value: object) -> str:
         return value.__name__
     is_code = isinstance(value, type | FunctionType)
     return str(value.__module__) if is_code else ""
-
-
-def _is_installed(module: ModuleType) -> bool:
-    path = getattr(module, "__file__", None) or ""
-    return path.startswith(_installed_folders())
-
-
-@functools.cache
-def _installed_folders() -> tuple[str, ...]:
-    # Asked for each module of the process, and Python works it out anew each time.
-    return sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
 
 
 def functions_of(owner: object, seen: set[int]) -> Iterator[FunctionType]:

@@ -64,20 +64,20 @@ def after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
 
 def on_all_ranks(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
     """Yield expected and observed gradients of each `wait()`, reduced ones or others."""
-    mesh, reference = judgement.scenario.mesh, judgement.reference
+    mesh = judgement.scenario.mesh
     for rank, observation, spec in each_after_wait(judgement):
-        if not spec.requires_grad or bool(reduce_axes(mesh, spec)) != reduced:
-            continue
-        step = observation.step
-        count = step_plan.num_micro_batches(judgement.scenario, step)
-        ranks, divisor = (
-            reference.contributors(spec, rank),
-            reference.divisor(spec, rank),
-        )
-        yield (
-            ExpectedGradient(reference, spec, rank, step, count, ranks, divisor),
-            observation,
-        )
+        if spec.requires_grad and bool(reduce_axes(mesh, spec)) == reduced:
+            yield reduced_gradient(judgement, spec, rank, observation.step), observation
+
+
+def reduced_gradient(
+    judgement: Judgement, spec: ParameterSpec, rank: int, step: int
+) -> ExpectedGradient:
+    """Return the right gradient of a rank after the `wait()` of a step."""
+    reference = judgement.reference
+    count = step_plan.num_micro_batches(judgement.scenario, step)
+    ranks, divisor = reference.contributors(spec, rank), reference.divisor(spec, rank)
+    return ExpectedGradient(reference, spec, rank, step, count, ranks, divisor)
 
 
 def wrong_owners(judgement: Judgement) -> Iterator[Violation]:
