@@ -246,28 +246,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(_MARK)
 
 
-def _note_verification(item: pytest.Item, error: BaseException) -> None:
-    """Note the result of a verification that failed, also one without the fixture."""
-    verification = sys.modules.get("syncverify.command.verification.verify")
-    if verification is not None and isinstance(
-        error, (verification.PropertyViolation, verification.CoverageGap)
-    ):
-        item.user_properties += _properties(error.report)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note the result of a verification that failed; a simulation is its report alone."""
-    if call.excinfo is not None:
-        _note_verification(item, call.excinfo.value)
+    error = None if call.excinfo is None else call.excinfo.value
+    verification = sys.modules.get("syncverify.command.verification.verify")
+    if verification is not None and isinstance(
+        error, (verification.PropertyViolation, verification.CoverageGap)
+    ):
+        item.user_properties += _properties(error.report)  # also without the fixture
     report = yield
     simulation = sys.modules.get("syncverify.faces.simulation.simulation")
-    if call.excinfo is not None and simulation is not None:
-        error = call.excinfo.value
-        if isinstance(error, simulation.ProgramIsWrongError) and report.failed:
-            report.longrepr = str(error)  # no single line of the test is at fault
+    is_wrong = simulation and isinstance(error, simulation.ProgramIsWrongError)
+    if is_wrong and report.failed:
+        report.longrepr = str(error)  # no single line of the test is at fault
     return report
 
 
@@ -290,7 +284,7 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
         place = f"{path}:{line.number}: " if line else ""
         words = f"{found.property} ({found.cause}): {found.summary}"
         yield _VIOLATION, f"{place}{words}"
-        if _is_on_github():
+        if os.environ.get("GITHUB_ACTIONS") == "true":
             yield _ANNOTATION, workflow_command(words, *(line or ()))
         yield _REPLAY, replay_line(entry.token, **report.names)
 
@@ -317,10 +311,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, value in report.user_properties:
             if name == _ANNOTATION:
                 terminalreporter.write_line(str(value))
-
-
-def _is_on_github() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 class _LiveLine(SilentProgress):

@@ -54,9 +54,6 @@ def execute(options: ProbeOptions) -> int:
     progress = SearchProgress(
         console=console,
         total=PROBED_EXAMPLES,
-        subject=options.subject,
-        backend=options.backend,
-        contract=str(options.contract or ""),
         json_path=options.json_path,
         names_features=True,
     )
@@ -84,7 +81,6 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> int:
     found = found_contract(plain.capabilities, report.beyond)
     lines = list(compared(own.capabilities, report.beyond))
     if options.output is not None:
-        found = found_contract(plain.capabilities, report.beyond)
         heads = comments_of_contract(report.beyond, options.subject, options.seed)
         write(options.output, contract_text(found, comments=heads))
         lines.insert(0, f"contract written to {options.output}")
@@ -193,6 +189,6 @@ def _probe(
         f"seed {options.seed}",
     )
     observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
-    progress.begin(subject, options.seed)
+    progress.begin(subject, backend.name, options.seed)
     with progress:
         return run_search(subject, backend, settings, observing)

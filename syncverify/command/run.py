@@ -55,9 +55,6 @@ def execute(options: RunOptions, began: float) -> int:
     progress = SearchProgress(
         console=CommandConsole(is_quiet=options.quiet),
         total=options.examples,
-        subject=options.subject,
-        backend=options.backend,
-        contract=str(options.contract or ""),
         json_path=options.json_path,
         names_features=options.tables,
         shows_pace=options.cluster is not None,
@@ -118,7 +115,7 @@ def _search(
     fails_on_wrong = subject.capabilities.fail_on_wrong
     progress.can_skip_features = not fails_on_wrong
     observes = (settings.beyond or fails_on_wrong) and not settings.exhaustive
-    progress.begin(subject, settings.random_seed)
+    progress.begin(subject, backend.name, settings.random_seed)
     with progress:
         observing = Observing(tell=progress.observed) if observes else None
         return run_search(subject, backend, settings, observing)

@@ -80,7 +80,9 @@ def serve(control: socket.socket) -> Wire:
     while True:
         for ready in wait([control, *reports]):
             if isinstance(ready, int):
-                _report_end(*reports.pop(ready))
+                pid, report = reports.pop(ready)
+                with report:
+                    _tell(report, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 os.close(ready)
                 continue
             _, descriptors, _, _ = socket.recv_fds(control, 1, _NUM_DESCRIPTORS)
@@ -101,11 +103,6 @@ def serve(control: socket.socket) -> Wire:
                 os.setpgid(pid, pid)
             _tell(report, pid)
             reports[os.pidfd_open(pid)] = (pid, report)
-
-
-def _report_end(pid: int, report: Connection) -> None:
-    with report:
-        _tell(report, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
 def _tell(report: Connection, number: int) -> None:

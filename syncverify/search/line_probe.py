@@ -28,6 +28,7 @@ _HARNESS: Final = __name__.partition(".")[0]
 # Our own synchronizer is a subject like any other.
 _OWN_SUBJECT: Final = f"{_HARNESS}.synchronizer"
 _FOREIGN: Final = frozenset({"", "torch", _HARNESS, *sys.stdlib_module_names})
+_TESTS: Final = ("test_", "conftest")
 
 _WRAPPERS: Final = (FunctionType, type(functools.cache(len)))
 
@@ -123,14 +124,10 @@ def modules_of(factory: Callable[..., object]) -> list[ModuleType]:
         if module is own
         or (
             _package(name) in roots
-            and (name in names or not _is_test(name))
+            and (name in names or not name.rpartition(".")[2].startswith(_TESTS))
             and is_own_line(getattr(module, "__file__", None) or "")
         )
     ]
-
-
-def _is_test(name: str) -> bool:
-    return name.rpartition(".")[2].startswith(("test_", "conftest"))
 
 
 def _package(name: str) -> str:

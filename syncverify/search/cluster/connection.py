@@ -44,15 +44,14 @@ def connected(place: str) -> Iterator[Client]:
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         local = _LOCAL.fullmatch(place)
+        how: dict[str, Any] = {"address": place}
         if local:
             number = int(local[1] or os.cpu_count() or 1)
-            cluster = _started_here(distributed, number)
+            how["address"] = cluster = _started_here(distributed, number)
             stack.callback(cluster.close)
-            client = _client(distributed, place, address=cluster)
-        elif _ADDRESS.fullmatch(place):
-            client = _client(distributed, place, address=place)
-        else:
-            client = _client(distributed, place, scheduler_file=_checked(Path(place)))
+        elif not _ADDRESS.fullmatch(place):
+            how = {"scheduler_file": _checked(Path(place))}
+        client = _client(distributed, place, **how)
         stack.callback(client.close)
         _check_versions(client)
         yield client
