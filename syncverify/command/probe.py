@@ -14,7 +14,6 @@ from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
-    Observing,
     check_search,
     run_search,
 )
@@ -44,6 +43,7 @@ from syncverify.scenario.settings import (
 )
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
+from syncverify.search.observation import Observing
 from syncverify.search.shrinking import with_needed_features
 from syncverify.subjects.subject import Subject, resolve
 

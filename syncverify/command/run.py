@@ -17,7 +17,6 @@ from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATIO
 from syncverify.command.progress import SearchProgress
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
-    Observing,
     check_schedules,
     check_search,
     run_search,
@@ -40,6 +39,7 @@ from syncverify.scenario.settings import RunOptions, Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.campaign_file import forget
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.observation import Observing
 from syncverify.search.saved_violations import SavedViolations
 from syncverify.search.shards import exhaustive_settings
 from syncverify.search.violation_database import open_database
