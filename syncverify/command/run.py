@@ -138,9 +138,9 @@ def _size_of_scope(settings: Settings) -> str:
 
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:
     """Print numbers or tables, then all that fails the run; write the report."""
-    parts = _tables(report) if options.tables else _numbers(report)
-    for part in parts:
-        progress.console.print(part)
+    if options.tables or not report.always_raises:  # otherwise nothing could be played
+        for part in _parts(report, is_whole=options.tables):
+            progress.console.print(part)
     say_annotations(options.shown_as, annotations_of(report))
     say(diagnosis(report))
     progress.end()
@@ -197,26 +197,15 @@ def record_lost(
     return VIOLATION
 
 
-def _numbers(report: Report) -> Iterator[str]:
-    """Yield a line or two on each kind of coverage; none where nothing could be played."""
-    if not report.always_raises:
-        yield from report.summary.lines()
-        yield from report.lines.brief()
-        yield from report.explored
-        yield from in_one_line(
-            report.beyond,
-            is_violated=bool(report.violations),
-            fails_on_wrong=report.fails_on_wrong,
-        )
-
-
-def _tables(report: Report) -> Iterator[str | Table]:
-    yield _coverage_table(report)
-    yield from report.summary.gap_lines()
+def _parts(report: Report, *, is_whole: bool) -> Iterator[str | Table]:
+    """Yield tables, or a line or two on each kind of coverage."""
+    if is_whole:
+        yield _coverage_table(report)
+        yield from report.summary.gap_lines()
     yield from report.summary.lines()
-    yield from report.lines.lines()
+    yield from report.lines.lines() if is_whole else report.lines.brief()
     yield from report.explored
-    yield from table_lines(
+    yield from (table_lines if is_whole else in_one_line)(
         report.beyond,
         is_violated=bool(report.violations),
         fails_on_wrong=report.fails_on_wrong,

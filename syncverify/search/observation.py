@@ -173,17 +173,15 @@ class _FeatureObservation:
                 worst.setdefault(rating, found)
             if rating == "hangs":  # each hang may take seconds
                 break
-        if not counts:
-            reason = self._reason()
-            return RatedFeature(str(self.scenarios.feature), "not tried", reason=reason)
-        rating = next(rating for rating in RATINGS if rating in counts)
-        if self.refusal and rating == "right":  # of fewer scenarios than were played
-            feature = str(self.scenarios.feature)
-            return RatedFeature(feature, "not tried", reason=self.refusal)
+        feature = str(self.scenarios.feature)
+        rating = next((each for each in RATINGS if each in counts), "not tried")
+        # "right" is of fewer scenarios than were played where some were refused.
+        if not counts or (self.refusal and rating == "right"):
+            return RatedFeature(feature, "not tried", reason=self._reason())
         simplest = worst.get(rating)
         if simplest is not None and rating != "hangs":
             simplest = self._simplest(simplest)
-        return RatedFeature(str(self.scenarios.feature), rating, counts, simplest)
+        return RatedFeature(feature, rating, counts, simplest)
 
     def _rated_runs(self, ignored: Collection[Identity]) -> Iterator[RatedRun]:
         """Yield a rating for each scenario; others replace those that say nothing."""

@@ -59,9 +59,8 @@ def connected(place: str) -> Iterator[Client]:
 
 def _started_here(distributed: Any, num_workers: int) -> Any:
     """Start a scheduler and workers that end with this process, and that Ctrl-C passes by."""
-    from syncverify.search.cluster.local_worker import (
-        LocalNanny,  # imports `distributed`
-    )
+    # It imports `distributed`.
+    from syncverify.search.cluster.local_worker import LocalNanny
 
     try:
         with interrupts_blocked():
