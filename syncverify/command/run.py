@@ -156,15 +156,8 @@ def record_lost(
 ) -> int:
     """Record a scenario that loses the process that plays it: in the database and in all files.
 
-    Args:
-        options: Options of the command.
-        token: Token of the violation.
-        summary: The violation in one sentence.
-        lines: The subject's lines in a process that kept Python from running.
-        num_runs: Number of scenarios that started.
-
-    Returns:
-        The exit code.
+    `lines` are the subject's, in a process that kept Python from running. `num_runs` scenarios
+    started.
 
     Raises:
         UsageError: A file cannot be written.

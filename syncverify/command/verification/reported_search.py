@@ -93,7 +93,7 @@ def with_features(
         for number, feature in enumerate(features, start=1):
             observing.tell(feature, number, len(features), None)
             observation = next(observations)
-            observed.append(_observed_feature(observation, subject, backend.name))
+            observed.append(_observed_feature(observation, report.names))
             observing.tell(feature, number, len(features), observation.rating)
     except KeyboardInterrupt:
         observed += (
@@ -105,17 +105,14 @@ def with_features(
 
 
 def _observed_feature(
-    observation: RatedFeature, subject: Subject, backend: str
+    observation: RatedFeature, names: dict[str, str]
 ) -> ObservedFeature:
     found, texts = observation.found, dict[str, str]()
     if found is not None:
-        contract = subject.contract_choice
         texts = {
             "summary": found.violation.summary,
             "token": found.token,
-            "diagnosis": violation_text(
-                found, subject=subject.name, backend=backend, contract=contract
-            ),
+            "diagnosis": violation_text(found, **names),
         }
     counts, reason = dict(observation.counts), observation.reason
     return ObservedFeature(
