@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+from typing_extensions import override
 
 from syncverify.plain_text import counted
+from syncverify.progress import SilentProgress
 from syncverify.scenario.bounds import MAX_SECONDS
 from syncverify.scenario.settings import DEFAULTS, SETTINGS, Setting, SettingKind
 
 if TYPE_CHECKING:
     from syncverify.report.report import Report
-    from syncverify.search.found_violation import FoundViolation
     from syncverify.search.judge import Identity
     from syncverify.subjects.subject import SubjectFactory
 
@@ -245,28 +246,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(_MARK)
 
 
-def _note_verification(item: pytest.Item, error: BaseException) -> None:
-    """Note the result of a verification that failed, also one without the fixture."""
-    verification = sys.modules.get("syncverify.command.verification.verify")
-    if verification is not None and isinstance(
-        error, (verification.PropertyViolation, verification.CoverageGap)
-    ):
-        item.user_properties += _properties(error.report)
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Note the result of a verification that failed; a simulation is its report alone."""
-    if call.excinfo is not None:
-        _note_verification(item, call.excinfo.value)
+    error = None if call.excinfo is None else call.excinfo.value
+    verification = sys.modules.get("syncverify.command.verification.verify")
+    if verification is not None and isinstance(
+        error, (verification.PropertyViolation, verification.CoverageGap)
+    ):
+        item.user_properties += _properties(error.report)  # also without the fixture
     report = yield
     simulation = sys.modules.get("syncverify.faces.simulation.simulation")
-    if call.excinfo is not None and simulation is not None:
-        error = call.excinfo.value
-        if isinstance(error, simulation.ProgramIsWrongError) and report.failed:
-            report.longrepr = str(error)  # no single line of the test is at fault
+    is_wrong = simulation and isinstance(error, simulation.ProgramIsWrongError)
+    if is_wrong and report.failed:
+        report.longrepr = str(error)  # no single line of the test is at fault
     return report
 
 
@@ -289,7 +284,7 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
         place = f"{path}:{line.number}: " if line else ""
         words = f"{found.property} ({found.cause}): {found.summary}"
         yield _VIOLATION, f"{place}{words}"
-        if _is_on_github():
+        if os.environ.get("GITHUB_ACTIONS") == "true":
             yield _ANNOTATION, workflow_command(words, *(line or ()))
         yield _REPLAY, replay_line(entry.token, **report.names)
 
@@ -318,12 +313,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 terminalreporter.write_line(str(value))
 
 
-def _is_on_github() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"
+class _LiveLine(SilentProgress):
+    """A line of progress below the tests, on a terminal, once a verification takes long.
 
-
-class _LiveLine:
-    """A line of progress below the tests, on a terminal, once a verification takes long."""
+    The number of violations comes with `played`, and the diagnosis at the end.
+    """
 
     def __init__(self, config: pytest.Config, total: int) -> None:
         manager = config.pluginmanager
@@ -342,6 +336,7 @@ class _LiveLine:
             self._write("", erase=True)
             self._write("")  # the cursor is back at the start of the line
 
+    @override
     def played(self, num_examples: int, num_violations: int) -> None:
         """Show the number of scenarios, of violations, and the time that is left."""
         spent = time.monotonic() - self._started
@@ -351,15 +346,10 @@ class _LiveLine:
             f"about {left:.0f} s left"
         )
 
-    def found(self, violation: FoundViolation) -> None:
-        """Do nothing: the next call of `played` has the number."""
-
+    @override
     def shrinking(self, identity: Identity, num_runs: int) -> None:
         """Show which violation is made small."""
         self._show(f"shrinking {identity[0]} ({identity[1]}), {num_runs} runs")
-
-    def shrunk(self, violation: FoundViolation) -> None:
-        """Do nothing: the diagnosis follows."""
 
     def _show(self, words: str) -> None:
         now = time.monotonic()

@@ -12,9 +12,10 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from syncverify.command.verification.reported_search import Observing, run_search
+from syncverify.command.verification.reported_search import run_search
 from syncverify.playing.choice import open_backend
 from syncverify.scenario.settings import PROBED_EXAMPLES, PROBED_SIMPLER, Settings
+from syncverify.search.observation import Observing
 from syncverify.subjects.subject import resolve
 
 

@@ -87,6 +87,12 @@ class Child(Supervised):
         self.has_found = False  # a search had ended, and had told violations
         self.is_finished = False  # all of this is known, and the process is gone
 
+    @property
+    def loss(self) -> Lost:
+        """How the child was lost, or ended otherwise, once it is finished."""
+        assert self.lost is not None
+        return self.lost
+
     def is_over(self, bound: float) -> bool:
         """Tell whether the child has ended, or has to, after a silence as long as the bound."""
         if self.has_ended() or time.monotonic() > self._deadline:

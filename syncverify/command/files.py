@@ -47,12 +47,8 @@ def write_violations(
 ) -> None:
     """Play each violation of a report again, and write the page, and the files of the first one.
 
-    Args:
-        options: Names of the files.
-        report: The report.
-        subject: Its subject.
-        backend: Backend that plays again; None where violations end the process.
-        otherwise: Scenario whose run is shown where the report has no violation.
+    `backend` is None where violations end the process. `otherwise` has the scenario whose run is
+    shown where the report has no violation.
 
     Raises:
         UsageError: A file cannot be written.

@@ -6,6 +6,8 @@ imports no torch, and no strategy before a test asks for one.
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from syncverify.scenario.scenario import Scenario
@@ -14,24 +16,13 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
 def register() -> None:
     """Let `st.from_type`, `st.builds` and `@given(...)` find the strategies by type."""
-    st.register_type_strategy(Scenario, _scenarios)
-    st.register_type_strategy(MeshSpec, _meshes)
-    st.register_type_strategy(ParameterSpec, _parameters)
+    for kind in (Scenario, MeshSpec, ParameterSpec):
+        st.register_type_strategy(kind, _strategy_of)
 
 
-def _scenarios(_type: type) -> st.SearchStrategy[Scenario]:
-    from syncverify.strategies import scenarios  # imports torch
+def _strategy_of(kind: type) -> st.SearchStrategy[Any]:
+    from syncverify.strategies import meshes, parameters, scenarios  # imports torch
 
-    return scenarios()
-
-
-def _meshes(_type: type) -> st.SearchStrategy[MeshSpec]:
-    from syncverify.strategies import meshes
-
-    return meshes()
-
-
-def _parameters(_type: type) -> st.SearchStrategy[ParameterSpec]:
-    from syncverify.strategies import parameters
-
-    return _meshes(MeshSpec).flatmap(parameters)
+    if kind is Scenario:
+        return scenarios()
+    return meshes() if kind is MeshSpec else meshes().flatmap(parameters)

@@ -65,9 +65,8 @@ def main(context_object: object = None) -> None:
 def _complain_of_a_fault() -> NoReturn:
     """Report a fault of ours, in an `except` block."""
     with suppress(Exception):  # a second fault explains no first one
-        from syncverify.sim.known_torch import (  # the help needs no torch
-            fault_since_the_start,
-        )
+        # The help needs no torch.
+        from syncverify.sim.known_torch import fault_since_the_start
 
         if fault := fault_since_the_start():
             complain(f"{_CHANGED}: {fault}. Nothing was judged", BAD_USAGE)

@@ -302,7 +302,7 @@ def parity(options: ParityOptions) -> int:
     expected = _expected()
 
     def play() -> int:
-        from syncverify.command.parity import execute
+        from syncverify.command.programs import parity as execute
 
         return execute(options, expected)
 

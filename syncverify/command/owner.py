@@ -39,7 +39,6 @@ from syncverify.command.second_play import Plays
 from syncverify.command.torchrun_job import refuse_jobs_that_start_again
 from syncverify.late_imports import quick_imports
 from syncverify.plain_text import plain
-from syncverify.processes.owner_link import Lost
 from syncverify.processes.system import adopt_orphans, end_children
 from syncverify.scenario.replay_token import renamed
 from syncverify.trace.source_lines import CodeLine
@@ -142,16 +141,11 @@ def _own(
     return VIOLATION
 
 
-def _loss_of(child: Child) -> Lost:
-    assert child.lost is not None  # it is finished
-    return child.lost
-
-
 def _num_losses_that_count(losses: Iterable[Child]) -> int:
     """Return how many losses in a row come from the scenario, and not from anybody."""
     # A scenario may take all memory or stop its process. A random killer hits two processes in
     # a row, and hardly three.
-    lost = [_loss_of(each) for each in losses]
+    lost = [each.loss for each in losses]
     is_killed = any(each.signal == signal.SIGKILL or each.is_stopped for each in lost)
     return 3 if is_killed else 2
 
@@ -166,15 +160,15 @@ def _leave_unless_confirmed(losses: Sequence[Child], words: str) -> None:
             f"{words}\n"
             "A new process ends that run, so nothing is known of what came before."
         )
-    if any(_loss_of(each).signal in _REQUESTS for each in losses):
+    if any(each.loss.signal in _REQUESTS for each in losses):
         _leave_without_verdict(
-            f"{words}\nA new process was lost as well: it {_loss_of(last).how}."
+            f"{words}\nA new process was lost as well: it {last.loss.how}."
         )
 
 
 def _words_of_loss(end: Child, replay_line: ReplayLine) -> str:
     """Say how the first child was lost, and how to play its scenario."""
-    how = _loss_of(end).how
+    how = end.loss.how
     if not end.token:
         return f"that plays {how} before its first scenario{_listed(end.lines)}"
     line = replay_line(end.token)
@@ -192,7 +186,7 @@ def _tell_violation(
     losses: Sequence[Child], replay_line: ReplayLine, record: Record | None
 ) -> None:
     end, last = losses[0], losses[-1]
-    lost = _loss_of(last)
+    lost = last.loss
     name = _PROPERTIES[lost.cause]
     token = renamed(end.token, name, lost.cause)
     line = replay_line(token)

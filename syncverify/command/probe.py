@@ -14,7 +14,6 @@ from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
-    Observing,
     check_search,
     run_search,
 )
@@ -44,6 +43,7 @@ from syncverify.scenario.settings import (
 )
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
+from syncverify.search.observation import Observing
 from syncverify.search.shrinking import with_needed_features
 from syncverify.subjects.subject import Subject, resolve
 
@@ -54,9 +54,6 @@ def execute(options: ProbeOptions) -> int:
     progress = SearchProgress(
         console=console,
         total=PROBED_EXAMPLES,
-        subject=options.subject,
-        backend=options.backend,
-        contract=str(options.contract or ""),
         json_path=options.json_path,
         names_features=True,
     )
@@ -84,7 +81,6 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> int:
     found = found_contract(plain.capabilities, report.beyond)
     lines = list(compared(own.capabilities, report.beyond))
     if options.output is not None:
-        found = found_contract(plain.capabilities, report.beyond)
         heads = comments_of_contract(report.beyond, options.subject, options.seed)
         write(options.output, contract_text(found, comments=heads))
         lines.insert(0, f"contract written to {options.output}")
@@ -193,6 +189,6 @@ def _probe(
         f"seed {options.seed}",
     )
     observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
-    progress.begin(subject, options.seed)
+    progress.begin(subject, backend.name, options.seed)
     with progress:
         return run_search(subject, backend, settings, observing)

@@ -82,9 +82,7 @@ def ending_when_interrupted(
 
     def end() -> NoReturn:
         words = ""
-        with contextlib.suppress(
-            Exception
-        ):  # nothing may keep this process from its end
+        with contextlib.suppress(Exception):  # this process has to end
             words = kept()
         _leave_interrupted(words, name)
 

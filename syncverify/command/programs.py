@@ -1,15 +1,20 @@
-"""The executions of `syncverify simulate`, `record` and `judge`: play or judge a program."""
+"""The executions of `syncverify simulate`, `record`, `judge` and `parity`: play or judge a program."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
+from rich.console import Console
+
 from syncverify.command.process_exit import (
+    BAD_USAGE,
     INTERRUPTED,
     VIOLATION,
     ending_when_interrupted,
@@ -24,12 +29,29 @@ from syncverify.faces.scripts.trace_files import read_recording, write_recording
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.faces.simulation.simulate import simulations
 from syncverify.faces.simulation.simulation import Simulation
+from syncverify.faces.whole_step.described import (
+    AXES,
+    Described,
+    described,
+    layouts_of,
+    sizes_of,
+)
+from syncverify.faces.whole_step.outcome import Parity
+from syncverify.faces.whole_step.parity import comparisons
 from syncverify.report.console import check_folders, kept_output, say
 from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
-from syncverify.scenario.settings import JudgeOptions, RecordOptions, SimulateOptions
+from syncverify.scenario.settings import (
+    JudgeOptions,
+    ParityOptions,
+    RecordOptions,
+    SimulateOptions,
+)
 from syncverify.subjects.subject_path import imported
+
+Options = SimulateOptions | RecordOptions | JudgeOptions | ParityOptions
+Result = TypeVar("Result", Simulation, Parity)
 
 
 def simulate(options: SimulateOptions, expected: ProgramPlay | None) -> int:
@@ -39,16 +61,12 @@ def simulate(options: SimulateOptions, expected: ProgramPlay | None) -> int:
         EnvironmentNotSupportedError: The program asks for what is not simulated.
         UsageError: The program cannot be found, an option is wrong, or a file cannot be written.
     """
-    check_folders(options.json_path, options.html_path)
-    known = list[Simulation]()
+    kept = "what was found before is above"
+    return _code(_last(_simulated(options), options, kept), expected)
 
-    def kept() -> str:
-        if not known:
-            return ""
-        _publish(known[-1], options)
-        return "what was found before is above"
 
-    with ending_when_interrupted(kept), _without_input(), kept_output():
+def _simulated(options: SimulateOptions) -> Iterator[Simulation]:
+    with _without_input(), kept_output():
         setup = SimulatedProgram(
             _found(options.program),
             options.ranks,
@@ -56,15 +74,10 @@ def simulate(options: SimulateOptions, expected: ProgramPlay | None) -> int:
             options.hang_timeout,
             options.names_torch,
         )
-        known += simulations(
-            setup,
-            options.program,
-            options.schedules,
-            _schedule(options.schedule),
-            options.seed,
+        schedule = _schedule(options.schedule)
+        yield from simulations(
+            setup, options.program, options.schedules, schedule, options.seed
         )
-    _publish(known[-1], options)
-    return _code(known[-1], expected)
 
 
 def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
@@ -117,20 +130,110 @@ def _judged(
     return _code(simulation, expected)
 
 
-def _publish(
-    simulation: Simulation, options: SimulateOptions | RecordOptions | JudgeOptions
-) -> None:
-    if simulation.refused:
-        raise EnvironmentNotSupportedError(simulation.refused)
-    publish(simulation, options.json_path, options.html_path)
+def parity(options: ParityOptions, expected: ProgramPlay | None) -> int:
+    """Train on meshes, compare with one rank and report; Ctrl-C keeps what was found.
+
+    Raises:
+        UsageError: The training cannot be played; the layouts before are reported.
+    """
+    kept = "the report above has the layouts before"
+    return _code(_last(_compared(options), options, kept), expected)
 
 
-def _code(simulation: Simulation, expected: ProgramPlay | None) -> int:
-    found = [each.violation.identity for each in simulation.violations]
+def _compared(options: ParityOptions) -> Iterator[Parity]:
+    """Yield what is known after each play, until all layouts or the time limit."""
+    chosen = _chosen(options)
+    start, progress = time.monotonic(), Console(stderr=True, highlight=False)
+    total, done = len(chosen.layouts) * len(chosen.numbers), 0
+    for each in comparisons(chosen, options.module):
+        yield each
+        before, done = done, _num_played(each, chosen)
+        if done > before and not options.is_quiet:
+            progress.print(f"played {done} of {total} layouts")
+        seconds = time.monotonic() - start
+        if done < total and options.time_limit and seconds > options.time_limit:
+            say(f"time limit: {total - done} of {total} layouts were not played")
+            return
+
+
+def _num_played(parity: Parity, chosen: Described) -> int:
+    """Return how many of the chosen layouts were played, with any data."""
+    listed = (each for each in parity.plays if each.layout in chosen.layouts)
+    return len({(each.layout, each.num_micro_batches) for each in listed})
+
+
+def _chosen(options: ParityOptions) -> Described:
+    """Return the training of the module, with the options in the place of its values.
+
+    Raises:
+        UsageError: The module describes no training, or an option is wrong.
+    """
+    found = described(imported(options.module, "module"))
+    training = found.training
+    training = replace(
+        training,
+        num_steps=options.steps or training.num_steps,
+        seed=training.seed if options.seed is None else options.seed,
+        sizes={**training.sizes, **sizes_of(options.size, training)},
+        num_rows=options.rows,
+    )
+    axes = found.layouts[0].names if found.layouts else AXES
+    layouts = tuple(layouts_of(options.layouts, axes)) or found.layouts
+    if not layouts:
+        raise UsageError(
+            f"{options.module} has no `layouts`: add layouts = [{{'dp': 2}}], or "
+            "say --layouts dp=2"
+        )
+    numbers = options.micro_batches or found.numbers
+    return Described(training, layouts, numbers, options.data)
+
+
+def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
+    """Publish the last result, which has all that those before it have, and return it.
+
+    On Ctrl-C and at a usage error the one before is published; `kept` says so.
+
+    Raises:
+        UsageError: The program cannot be played, or a file cannot be written.
+    """
+    check_folders(options.json_path, options.html_path)
+    known = list[Result]()
+
+    def publish_known() -> str:
+        for each in known:
+            _publish(each, options)
+        return kept if known else ""
+
+    with ending_when_interrupted(publish_known):
+        try:
+            for each in results:
+                known[:] = [each]
+        except UsageError:
+            publish_known()
+            raise
+    publish_known()
+    return known[0]
+
+
+def _publish(result: Simulation | Parity, options: Options) -> None:
+    if isinstance(result, Simulation) and result.refused:
+        raise EnvironmentNotSupportedError(result.refused)
+    publish(result, options.json_path, options.html_path)
+
+
+def _code(result: Simulation | Parity, expected: ProgramPlay | None) -> int:
+    """Return the exit code; say whether a replay shows what it expects."""
+    if isinstance(result, Parity):
+        name, found = result.path, [each.identity for each in result.mistakes]
+        is_judged = bool(found or result.num_violations or not result.refused)
+    else:
+        name, is_judged = result.program, True
+        found = [each.violation.identity for each in result.violations]
     if expected is not None:
-        is_right = simulation.is_right
-        say(reproduced_line(expected, found, simulation.program, is_right=is_right))
-    return VIOLATION if found else 0
+        say(reproduced_line(expected, found, name, is_right=result.is_right))
+    if not is_judged:
+        return BAD_USAGE
+    return 0 if result.is_right else VIOLATION
 
 
 @contextmanager

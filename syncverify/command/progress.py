@@ -45,9 +45,6 @@ class SearchProgress:
 
     console: Console
     total: int  # number of scenarios of the search
-    subject: str  # with backend and contract: for replay lines
-    backend: str
-    contract: str = ""
     json_path: Path | None = None
     # Whether to print the name and the rating of each feature beyond the contract, where output
     # is no terminal.
@@ -69,10 +66,10 @@ class SearchProgress:
     _bar: Progress | None = None
     _task: TaskID = field(default=TaskID(0))
 
-    def begin(self, subject: Subject, seed: int) -> None:
+    def begin(self, subject: Subject, backend: str, seed: int) -> None:
         """Note a search that begins."""
         self._so_far = Report.without_coverage(
-            subject, self.backend, seed=seed, is_interrupted=True
+            subject, backend, seed=seed, is_interrupted=True
         )
         self._began = time.monotonic()
 
@@ -213,7 +210,8 @@ class SearchProgress:
             write_json(self.json_path, report.to_json())
 
     def _print(self, violation: FoundViolation, title: str) -> None:
-        for line in brief(violation, self.subject, self.backend, title, self.contract):
+        assert self._so_far is not None  # the search has begun
+        for line in brief(violation, replay_title=title, **self._so_far.names):
             self.console.print(line)
 
 

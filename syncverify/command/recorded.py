@@ -56,7 +56,7 @@ def with_recorded(options: ReplayOptions) -> ReplayOptions:
             report.
     """
     name = options.token_or_file
-    report = _checked(_report(name), name)
+    report = _report(name)
     backend = options.backend or report.get("backend") or "sim"
     if options.subject:
         return replace(options, backend=backend)
@@ -72,12 +72,19 @@ def with_recorded(options: ReplayOptions) -> ReplayOptions:
     return replace(options, subject=named[0], backend=backend, contract=contract)
 
 
-def _checked(report: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a report; its file may come from anybody.
+def _report(name: str) -> dict[str, Any]:
+    """Return a report; {} for a token, and for a file that holds anything else.
 
     Raises:
-        ScenarioFormatError: A field that a replay takes over has a value of another kind.
+        ScenarioFormatError: A field that a replay takes over has a value of another kind: the file
+            may come from anybody.
     """
+    try:
+        report = json.loads(file_text(name) or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(report, dict):
+        return {}
     for field in (*_SUBJECTS, "backend", "contract_choice"):
         value = report.get(field) or ""
         names = ("", *BACKEND_NAMES) if field == "backend" else (value,)
@@ -87,15 +94,6 @@ def _checked(report: dict[str, Any], name: str) -> dict[str, Any]:
                 f"{value!r:.40}"
             )
     return report
-
-
-def _report(token_or_file: str) -> dict[str, Any]:
-    """Return a report; {} for a token, and for a file that holds anything else."""
-    try:
-        found = json.loads(file_text(token_or_file) or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def reproduced_line(

@@ -17,7 +17,6 @@ from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATIO
 from syncverify.command.progress import SearchProgress
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
-    Observing,
     check_schedules,
     check_search,
     run_search,
@@ -40,6 +39,7 @@ from syncverify.scenario.settings import RunOptions, Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.campaign_file import forget
 from syncverify.search.found_violation import FoundViolation
+from syncverify.search.observation import Observing
 from syncverify.search.saved_violations import SavedViolations
 from syncverify.search.shards import exhaustive_settings
 from syncverify.search.violation_database import open_database
@@ -55,9 +55,6 @@ def execute(options: RunOptions, began: float) -> int:
     progress = SearchProgress(
         console=CommandConsole(is_quiet=options.quiet),
         total=options.examples,
-        subject=options.subject,
-        backend=options.backend,
-        contract=str(options.contract or ""),
         json_path=options.json_path,
         names_features=options.tables,
         shows_pace=options.cluster is not None,
@@ -118,7 +115,7 @@ def _search(
     fails_on_wrong = subject.capabilities.fail_on_wrong
     progress.can_skip_features = not fails_on_wrong
     observes = (settings.beyond or fails_on_wrong) and not settings.exhaustive
-    progress.begin(subject, settings.random_seed)
+    progress.begin(subject, backend.name, settings.random_seed)
     with progress:
         observing = Observing(tell=progress.observed) if observes else None
         return run_search(subject, backend, settings, observing)
@@ -141,9 +138,9 @@ def _size_of_scope(settings: Settings) -> str:
 
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:
     """Print numbers or tables, then all that fails the run; write the report."""
-    parts = _tables(report) if options.tables else _numbers(report)
-    for part in parts:
-        progress.console.print(part)
+    if options.tables or not report.always_raises:  # otherwise nothing could be played
+        for part in _parts(report, is_whole=options.tables):
+            progress.console.print(part)
     say_annotations(options.shown_as, annotations_of(report))
     say(diagnosis(report))
     progress.end()
@@ -159,15 +156,8 @@ def record_lost(
 ) -> int:
     """Record a scenario that loses the process that plays it: in the database and in all files.
 
-    Args:
-        options: Options of the command.
-        token: Token of the violation.
-        summary: The violation in one sentence.
-        lines: The subject's lines in a process that kept Python from running.
-        num_runs: Number of scenarios that started.
-
-    Returns:
-        The exit code.
+    `lines` are the subject's, in a process that kept Python from running. `num_runs` scenarios
+    started.
 
     Raises:
         UsageError: A file cannot be written.
@@ -200,26 +190,15 @@ def record_lost(
     return VIOLATION
 
 
-def _numbers(report: Report) -> Iterator[str]:
-    """Yield a line or two on each kind of coverage; none where nothing could be played."""
-    if not report.always_raises:
-        yield from report.summary.lines()
-        yield from report.lines.brief()
-        yield from report.explored
-        yield from in_one_line(
-            report.beyond,
-            is_violated=bool(report.violations),
-            fails_on_wrong=report.fails_on_wrong,
-        )
-
-
-def _tables(report: Report) -> Iterator[str | Table]:
-    yield _coverage_table(report)
-    yield from report.summary.gap_lines()
+def _parts(report: Report, *, is_whole: bool) -> Iterator[str | Table]:
+    """Yield tables, or a line or two on each kind of coverage."""
+    if is_whole:
+        yield _coverage_table(report)
+        yield from report.summary.gap_lines()
     yield from report.summary.lines()
-    yield from report.lines.lines()
+    yield from report.lines.lines() if is_whole else report.lines.brief()
     yield from report.explored
-    yield from table_lines(
+    yield from (table_lines if is_whole else in_one_line)(
         report.beyond,
         is_violated=bool(report.violations),
         fails_on_wrong=report.fails_on_wrong,

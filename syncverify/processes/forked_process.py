@@ -14,10 +14,9 @@ from multiprocessing.connection import Connection
 
 from syncverify.import_path import beginning
 from syncverify.processes.process_state import LocalProcess
-from syncverify.processes.setup import setup_here
 from syncverify.processes.supervised import OwnChild, StartedProcess, Supervised
 from syncverify.processes.system import end_when_closed, interrupts_blocked
-from syncverify.processes.template import serve
+from syncverify.processes.template import serve, setup_here
 from syncverify.processes.wire import Wire
 
 _END_TIMEOUT_SECONDS = 5.0
@@ -169,7 +168,7 @@ def _spawned(
     theirs: int, lifeline: int, number: int, _: Sequence[str]
 ) -> StartedProcess:
     started = subprocess.Popen(
-        [sys.executable, "-c", beginning(), setup_here.__module__, str(theirs)],
+        [sys.executable, "-c", beginning(), serve.__module__, str(theirs)],
         pass_fds=[theirs, lifeline],
         env=_seeded_environment(number),
         stdin=subprocess.DEVNULL,

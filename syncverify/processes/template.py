@@ -1,4 +1,4 @@
-"""The template process: it imports modules once, and forks a process for each request.
+"""The template process: it imports modules once, and forks a worker for each request.
 
 Note [Processes are forked from a template]
     An import of torch takes three seconds of processor time, and a fork takes 0.03 s. The
@@ -23,10 +23,12 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 
-from syncverify.processes.setup import become_worker
+from syncverify.import_path import import_path, take_over, user_folders
 from syncverify.processes.stack_dump import dump_on_request
 from syncverify.processes.system import end_when_closed
 from syncverify.processes.wire import Wire
@@ -34,6 +36,37 @@ from syncverify.processes.wire import Wire
 # Descriptors of a request: the worker's connection, its lifeline, stdout, stderr, and the
 # pipe on which the template tells how the worker fares.
 _NUM_DESCRIPTORS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The state that a worker takes over from the process that wants it."""
+
+    # Name of a module; its `main` gets the wire to the process that asked.
+    module: str
+    directory: str
+    environment: Mapping[str, str]
+    import_path: list[str]
+    user_folders: frozenset[str]
+
+
+def setup_here(module: str, environment: Mapping[str, str]) -> Setup:
+    """Return the state of this process, for a worker that runs `main` of a module."""
+    return Setup(module, str(Path.cwd()), environment, import_path(), user_folders())
+
+
+def _become_worker(wire: Wire) -> None:
+    """Take over the state that the first message holds, and run the module's `main`."""
+    try:
+        setup: Setup = wire.receive()
+    except EOFError:
+        return  # ended before it began
+    os.environ.clear()
+    os.environ.update(setup.environment)
+    os.chdir(setup.directory)
+    take_over(setup.import_path, setup.user_folders)
+    importlib.invalidate_caches()
+    importlib.import_module(setup.module).main(wire)
 
 
 def serve(control: socket.socket) -> Wire:
@@ -47,7 +80,9 @@ def serve(control: socket.socket) -> Wire:
     while True:
         for ready in wait([control, *reports]):
             if isinstance(ready, int):
-                _report_end(*reports.pop(ready))
+                pid, report = reports.pop(ready)
+                with report:
+                    _tell(report, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
                 os.close(ready)
                 continue
             _, descriptors, _, _ = socket.recv_fds(control, 1, _NUM_DESCRIPTORS)
@@ -70,11 +105,6 @@ def serve(control: socket.socket) -> Wire:
             reports[os.pidfd_open(pid)] = (pid, report)
 
 
-def _report_end(pid: int, report: Connection) -> None:
-    with report:
-        _tell(report, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-
-
 def _tell(report: Connection, number: int) -> None:
     with contextlib.suppress(OSError):  # nobody asks for the worker any more
         report.send(number)
@@ -94,14 +124,20 @@ def _worker_side(descriptors: Sequence[int]) -> Wire:
 
 
 def main() -> None:
-    """Import the modules that the arguments name; then serve on an inherited socket."""
+    """Import the modules that the arguments name, and serve on an inherited socket.
+
+    Without such modules this process is itself the worker, at the end of the socket.
+    """
     # Ctrl-C is for the process that asks.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     # A subject may ignore the signal in the process that asks. This process inherits that, and
     # would get no exit code of a worker.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     descriptor, *modules = sys.argv[1:]
+    if not modules:
+        _become_worker(Wire(int(descriptor)))
+        return
     for module in modules:
         importlib.import_module(module)
     gc.freeze()  # the collector of a worker looks at no object from here
-    become_worker(serve(socket.socket(fileno=int(descriptor))))
+    _become_worker(serve(socket.socket(fileno=int(descriptor))))

@@ -52,7 +52,7 @@ def with_word(
     if topic == "event":
         words = enumerate(words_at(scenario, topic))
         events = tuple(word if n in places else known for n, known in words)
-        return replace(scenario, events=events)
+        return replace(scenario, events=events if {*events} - {PLAIN} else ())
     if TABLE[topic].part == "scenario":
         return replace(scenario, **changed)
     parameters = (

@@ -111,7 +111,8 @@ class CampaignFile:
     done: DoneShards
 
     def __init__(self, path: Path, key: str) -> None:
-        self.path, self._key = path, key
+        self.path = path
+        self._start = f"syncverify {_VERSION} {key} ".encode()
         self._lock = FileLock(path.with_suffix(".lock"), timeout=0)
         self._next_write = 0.0
         self._written: DoneShards | None = None
@@ -125,7 +126,9 @@ class CampaignFile:
         contract = _in_order(subject.capabilities)
         name = _digest([subject.key, *contract, *map(repr, _deciding(settings))])
         versions = (version("syncverify"), version("torch"), platform.python_version())
-        key = _digest([name, *versions, *sources(subject), *_own_sources()])
+        # In a checkout, the version of this package outlives a change.
+        own_sources = _digests(Path(__file__).parents[1].rglob("*.py"))
+        key = _digest([name, *versions, *sources(subject), *own_sources])
         parent = Path(folder) if is_folder else DEFAULT_FOLDER  # type: ignore[arg-type]
         return cls(parent / f"{kind}-{name}.shards", key)
 
@@ -162,8 +165,8 @@ class CampaignFile:
             return None
         except OSError as error:
             raise self._cannot_read(f"{error.strerror}") from error
-        if self._is_of_others(header):
-            return None
+        if header.startswith(b"syncverify ") and not header.startswith(self._start):
+            return None  # of others
         if header != self._header(content):
             raise self._cannot_read("its content was changed, or its end is missing")
         try:
@@ -194,12 +197,7 @@ class CampaignFile:
         self._next_write = ended + _PAUSE_A_WRITE * (ended - began)
 
     def _header(self, content: bytes) -> bytes:
-        digest = hashlib.sha256(content).hexdigest()
-        return f"syncverify {_VERSION} {self._key} {digest}".encode()
-
-    def _is_of_others(self, header: bytes) -> bool:
-        own = f"syncverify {_VERSION} {self._key} ".encode()
-        return header.startswith(b"syncverify ") and not header.startswith(own)
+        return self._start + hashlib.sha256(content).hexdigest().encode()
 
     def _cannot_read(self, why: str) -> UsageError:
         return UsageError(
@@ -248,11 +246,6 @@ def sources(subject: Subject) -> list[str]:
     """Return the digest of each source file of a subject, in the order of their paths."""
     files = {getattr(each, "__file__", None) for each in modules_of(subject.factory)}
     return _digests(Path(each) for each in files if each)
-
-
-def _own_sources() -> list[str]:
-    """Return the digests of this package: in a checkout, its version outlives a change."""
-    return _digests(Path(__file__).parents[1].rglob("*.py"))
 
 
 def _digests(paths: Iterable[Path]) -> list[str]:

@@ -1,15 +1,5 @@
 """Keep a search apart from its surroundings: its result depends on the seed alone.
 
-========================= ==========================================================
-context                   keeps out
-========================= ==========================================================
-`default_torch_state`     modes and fast arithmetic that the caller has turned on in torch
-`without_local_constants` constants in source files that happen to be imported
-`independent_backend`     the choices of the example before
-`shuffled_addresses`      an order of objects in memory that repeats by accident
-`outside_of_tests`        a Hypothesis test of the user around the search
-========================= ==========================================================
-
 Hypothesis has no setting for most of them. This module and `violation_database.py` are the only
 ones that use internals of Hypothesis; their tests in `tests/syncverify/search/` say which behavior
 of Hypothesis they rely on.

@@ -13,7 +13,6 @@ import functools
 import gc
 import inspect
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,11 +21,14 @@ from typing import Any, Final
 
 from slipcover.slipcover import Slipcover
 
+from syncverify.trace.source_files import is_own_line
+
 _NEVER: Final = 2**31 - 1  # of times a probe is met again before SlipCover takes it out
 _HARNESS: Final = __name__.partition(".")[0]
 # Our own synchronizer is a subject like any other.
 _OWN_SUBJECT: Final = f"{_HARNESS}.synchronizer"
 _FOREIGN: Final = frozenset({"", "torch", _HARNESS, *sys.stdlib_module_names})
+_TESTS: Final = ("test_", "conftest")
 
 _WRAPPERS: Final = (FunctionType, type(functools.cache(len)))
 
@@ -122,14 +124,10 @@ def modules_of(factory: Callable[..., object]) -> list[ModuleType]:
         if module is own
         or (
             _package(name) in roots
-            and (name in names or not _is_test(name))
-            and not _is_installed(module)
+            and (name in names or not name.rpartition(".")[2].startswith(_TESTS))
+            and is_own_line(getattr(module, "__file__", None) or "")
         )
     ]
-
-
-def _is_test(name: str) -> bool:
-    return name.rpartition(".")[2].startswith(("test_", "conftest"))
 
 
 def _package(name: str) -> str:
@@ -145,17 +143,6 @@ def _module_name(value: object) -> str:
         return value.__name__
     is_code = isinstance(value, type | FunctionType)
     return str(value.__module__) if is_code else ""
-
-
-def _is_installed(module: ModuleType) -> bool:
-    path = getattr(module, "__file__", None) or ""
-    return path.startswith(_installed_folders())
-
-
-@functools.cache
-def _installed_folders() -> tuple[str, ...]:
-    # Asked for each module of the process, and Python works it out anew each time.
-    return sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
 
 
 def functions_of(owner: object, seen: set[int]) -> Iterator[FunctionType]:

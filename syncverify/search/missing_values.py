@@ -131,18 +131,15 @@ def _asking(own: Capabilities, value: Feature) -> Capabilities:
 
 def _tells_little(scenario: Scenario, value: Feature) -> tuple[bool, ...]:
     """Return the key by which the scenario comes first that shows most about a value."""
-    features = {*features_of(scenario)}
+    features, mesh = {*features_of(scenario)}, scenario.mesh
+    num_reduced = sum(bool(reduce_axes(mesh, spec)) for spec in scenario.trainable)
     return (
         scenario.mesh.num_ranks == 1 and value != _ALONE,
         _NOT_REDUCED in features and value != _NOT_REDUCED,
         _SPLITS in features and value not in _NEED_A_SPLIT,
-        value.topic == "size" and _num_reduced(scenario) == 1,
+        # An offset beyond the first reduced gradient is that of another one.
+        value.topic == "size" and num_reduced == 1,
     )
-
-
-def _num_reduced(scenario: Scenario) -> int:
-    """Count the reduced gradients; an offset beyond the first is that of another one."""
-    return sum(bool(reduce_axes(scenario.mesh, spec)) for spec in scenario.trainable)
 
 
 def _with_added_words(

@@ -8,7 +8,7 @@ nothing about the feature and does not count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
@@ -25,6 +25,11 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
+from syncverify.scenario.settings import (
+    DEFAULT_RANKS,
+    OBSERVED_SCENARIOS,
+    OBSERVED_SIMPLER,
+)
 from syncverify.search.budget import OUT_OF_TIME, Budget, OutOfBudgetError
 from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
 from syncverify.search.found_violation import FoundViolation
@@ -58,15 +63,18 @@ INTERRUPTED: Final = "the run was interrupted"
 
 
 @dataclass(frozen=True, slots=True)
-class ObservationPlan:
-    """Size and seed of an observation."""
+class Observing:
+    """How much of each feature beyond the contract is observed."""
 
-    max_ranks: int
-    # Number of scenarios to play for each feature, and of runs in which the worst one may become
-    # simpler.
-    num_scenarios: int
-    num_simpler: int
-    random_seed: int
+    num_scenarios: int = OBSERVED_SCENARIOS  # of a feature
+    # Runs in which its worst scenario may become simpler.
+    num_simpler: int = OBSERVED_SIMPLER
+    # Receives a feature, its number from 1, the number of all features, and the rating of the
+    # feature: None before it is played.
+    tell: Callable[[str, int, int, Rating | None], None] = lambda *_: None
+    # Those of the search that comes before.
+    max_ranks: int = DEFAULT_RANKS
+    random_seed: int = 0
     deadline: float | None = None
 
 
@@ -96,7 +104,7 @@ def features_beyond(capabilities: Capabilities) -> list[str]:
 def observe(
     subject: Subject,
     backend: Backend,
-    plan: ObservationPlan,
+    plan: Observing,
     features: Collection[str],
     known: Collection[Identity] = (),
 ) -> Iterator[RatedFeature]:
@@ -129,7 +137,7 @@ def _reason_against(feature: str, backend: Backend) -> str:
 
 
 def _observing(
-    feature: str, subject: Subject, backend: Backend, plan: ObservationPlan
+    feature: str, subject: Subject, backend: Backend, plan: Observing
 ) -> _FeatureObservation:
     listed = scenarios_of(
         feature, subject.capabilities, plan.max_ranks, plan.random_seed
@@ -146,7 +154,7 @@ class _FeatureObservation:
 
     scenarios: FeatureScenarios
     judge: Judge
-    plan: ObservationPlan
+    plan: Observing
     is_out_of_time: bool = False
     # Reason why scenarios were refused; "" if none was.
     refusal: str = ""
@@ -165,17 +173,15 @@ class _FeatureObservation:
                 worst.setdefault(rating, found)
             if rating == "hangs":  # each hang may take seconds
                 break
-        if not counts:
-            reason = self._reason()
-            return RatedFeature(str(self.scenarios.feature), "not tried", reason=reason)
-        rating = next(rating for rating in RATINGS if rating in counts)
-        if self.refusal and rating == "right":  # of fewer scenarios than were played
-            feature = str(self.scenarios.feature)
-            return RatedFeature(feature, "not tried", reason=self.refusal)
+        feature = str(self.scenarios.feature)
+        rating = next((each for each in RATINGS if each in counts), "not tried")
+        # "right" is of fewer scenarios than were played where some were refused.
+        if not counts or (self.refusal and rating == "right"):
+            return RatedFeature(feature, "not tried", reason=self._reason())
         simplest = worst.get(rating)
         if simplest is not None and rating != "hangs":
             simplest = self._simplest(simplest)
-        return RatedFeature(str(self.scenarios.feature), rating, counts, simplest)
+        return RatedFeature(feature, rating, counts, simplest)
 
     def _rated_runs(self, ignored: Collection[Identity]) -> Iterator[RatedRun]:
         """Yield a rating for each scenario; others replace those that say nothing."""

@@ -189,7 +189,11 @@ def _refill(value: Any, elements: list[Any]) -> None:
 def _put(holder: Any, key: Any, value: Any) -> None:
     base = _base(holder)
     if base is None:
-        _set_attribute(holder, key, value)
+        own, slot = _own(holder), _slots(holder).get(key)
+        if slot is not None and key not in own:
+            slot.__set__(holder, value)
+        else:
+            dict.__setitem__(own, key, value)
     elif base not in _FIXED:
         base.__setitem__(holder, key, value)
 
@@ -234,14 +238,6 @@ def _slots(owner: object) -> dict[str, Any]:
         for name, slot in _namespace(kind).items()
         if type(slot) is types.MemberDescriptorType
     }
-
-
-def _set_attribute(owner: object, name: str, value: Any) -> None:
-    own, slot = _own(owner), _slots(owner).get(name)
-    if slot is not None and name not in own:
-        slot.__set__(owner, value)
-    else:
-        dict.__setitem__(own, name, value)
 
 
 def _delete_attribute(owner: object, name: str) -> None:

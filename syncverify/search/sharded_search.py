@@ -86,18 +86,7 @@ def explore_in_shards(
     `campaign` has the shards that earlier calls have played. Nothing is shrunk.
     """
     done = _new(subject, settings) if campaign is None else campaign.done
-    exploration = _Exploration(
-        subject,
-        pack_subject(subject),
-        settings,
-        progress,
-        done,
-        campaign,
-        num_played=done.num_examples,
-    )
-    met = done.with_all({}).result.met
-    for identity in met.reported():
-        exploration.hear(met.own[identity])
+    exploration = _Exploration(subject, settings, progress, done, campaign)
     done = exploration.play(crew)
     is_whole = done.num_merged == num_shards(settings) or settings.stop_at_first
     if campaign is not None and is_whole:
@@ -113,18 +102,28 @@ class _Exploration:
     """The shards of a search: their progress together, and the results of those that were played."""
 
     subject: Subject
-    packed: bytes
     settings: Settings
     progress: Progress[FoundViolation]
     done: DoneShards
     file: CampaignFile | None
-    num_played: int
+    packed: bytes = field(init=False)
+    num_played: int = field(init=False)
     # Number of scenarios of shards that play; one that is played anew, as its process was lost,
     # counts once.
     by_shard: dict[int, int] = field(default_factory=dict)
     met: set[Identity] = field(default_factory=set)
     # Results of shards that ended early, which the next call plays as a whole.
     begun: dict[int, SearchResult] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin with what earlier calls have met."""
+        self.packed, self.num_played = (
+            pack_subject(self.subject),
+            self.done.num_examples,
+        )
+        met = self.done.with_all({}).result.met
+        for identity in met.reported():
+            self.hear(met.own[identity])
 
     def play(self, crew: Crew) -> DoneShards:
         """Play the shards that are left, and return all that is known."""

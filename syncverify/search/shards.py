@@ -134,9 +134,8 @@ def shard_of(number: int, subject: bytes, settings: Settings) -> Shard:
     """Return one shard of a search; a search of many is cut as it goes on."""
     size = size_of_shards(settings)
     first, seed = number * size, settings.random_seed
-    if (
-        not settings.exhaustive
-    ):  # which lists all scenarios; random priorities follow them
+    # An exhaustive search lists all scenarios; random priorities follow them.
+    if not settings.exhaustive:
         seed = named_seed(seed, number, 8)
     own = replace(
         settings,

@@ -44,6 +44,7 @@ from syncverify.scenario.specs import (
     MeshSpec,
     ParameterSpec,
 )
+from syncverify.scenario.words import with_word
 
 # New values of fields of a scenario.
 _Changes = dict[str, Any]
@@ -92,14 +93,11 @@ def _fewer_ranks(
     for axis in axes:
         others = [each for each in axes if each != axis]
         yield _on_axes(mesh, parameters, others, {})
-        before, size, after = (
-            mesh.shape[:axis],
-            mesh.shape[axis],
-            mesh.shape[axis + 1 :],
-        )
+        size = mesh.shape[axis]
         for fewer in sorted({1, 2, size // 2, size - 1}):
             if 1 <= fewer < size:
-                yield {"mesh": replace(mesh, shape=(*before, fewer, *after))}
+                shape = _with_entry(mesh.shape, axis, fewer)
+                yield {"mesh": replace(mesh, shape=shape)}
 
 
 def _fewer_steps(
@@ -119,11 +117,15 @@ def _fewer_micro_batches(counts: tuple[int, ...]) -> Iterator[_Changes]:
         yield {"accumulations": tuple(min(count, bound) for count in counts)}
     for step, count in enumerate(counts):
         for fewer in range(1, count):
-            yield {"accumulations": (*counts[:step], fewer, *counts[step + 1 :])}
+            yield {"accumulations": _with_entry(counts, step, fewer)}
 
 
 def _without(entries: tuple[Any, ...], index: int) -> tuple[Any, ...]:
     return (*entries[:index], *entries[index + 1 :])
+
+
+def _with_entry(entries: tuple[int, ...], index: int, entry: int) -> tuple[int, ...]:
+    return (*entries[:index], entry, *entries[index + 1 :])
 
 
 def _on_axes(
@@ -204,10 +206,8 @@ def _steps(scenario: Scenario) -> Iterator[_Changes]:
     for each in sorted({*events} - {PLAIN}):
         yield {"accumulations": (1,), "events": (each,)}
     for count, event in zip(scenario.accumulations, events, strict=True):
-        yield {
-            "accumulations": (count,),
-            "events": () if event == PLAIN else (event,),
-        }
+        own = () if event == PLAIN else (event,)
+        yield {"accumulations": (count,), "events": own}
     yield {"accumulations": (1,) * scenario.num_steps}
 
 
@@ -228,29 +228,26 @@ def with_one_feature_less(
 
 def _without_feature(scenario: Scenario, feature: Feature) -> Scenario:
     """Return a scenario whose part with a feature is plain."""
-    topic, mesh = feature.topic, scenario.mesh
-    changes: _Changes
-    if topic == "mesh" and feature.value == "unnamed":
-        changes = {"mesh": replace(mesh, axis_names=AXIS_NAMES[: len(mesh.shape)])}
-    elif topic == "mesh":
-        changes = {"mesh": replace(mesh, order="row_major")}
-    elif topic == "event":
-        events = tuple(
-            PLAIN if base_word(event) == feature.value else event
-            for event in scenario.events
-        )
-        changes = {"events": events if {*events} - {PLAIN} else ()}
-    elif TABLE[topic].part == "scenario":
-        changes = {topic: TABLE[topic].plain_word}
-    else:
-        parameters = (
-            _plainer(mesh, spec, feature)
-            if feature in parameter_features(mesh, spec)
-            else spec
-            for spec in scenario.parameters
-        )
-        changes = {"parameters": tuple(parameters)}
-    return replace(scenario, **changes)
+    topic, value = feature
+    if topic == "mesh":
+        names = AXIS_NAMES[: len(scenario.mesh.shape)]
+        plain: _Changes = {"order": "row_major"}
+        if value == "unnamed":
+            plain = {"axis_names": names}
+        return replace(scenario, mesh=replace(scenario.mesh, **plain))
+    if topic == "event":
+        words = enumerate(scenario.events)
+        places = [n for n, word in words if base_word(word) == value]
+        return with_word(scenario, topic, PLAIN, places)
+    if TABLE[topic].part == "scenario":
+        return with_word(scenario, topic, TABLE[topic].plain_word, [0])
+    parameters = (
+        _plainer(scenario.mesh, spec, feature)
+        if feature in parameter_features(scenario.mesh, spec)
+        else spec
+        for spec in scenario.parameters
+    )
+    return replace(scenario, parameters=tuple(parameters))
 
 
 def _plainer(mesh: MeshSpec, spec: ParameterSpec, feature: Feature) -> ParameterSpec:

@@ -127,18 +127,17 @@ def _check_new_folder(path: Path) -> None:
 
 
 def _read(file: Path) -> bytes:
-    # A pipe without a writer would keep a plain `open` for ever.
-    with open(file, "rb", opener=_without_waiting) as opened:
+    def opener(path: str, flags: int) -> int:
+        # A pipe without a writer would keep a plain `open` for ever.
+        return os.open(path, flags | os.O_NONBLOCK)
+
+    with open(file, "rb", opener=opener) as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise OSError("it is no file")
         content = opened.read(bounds.MAX_TOKEN_BYTES + 1)
     if len(content) > bounds.MAX_TOKEN_BYTES:
         raise OSError("it is too long for a token")
     return content
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class ViolationServer(ExampleDatabase):

@@ -11,7 +11,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_file import contract_text, read_contract
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, TABLE_VERSION
-from syncverify.search.observation import ObservationPlan, observe
+from syncverify.search.observation import Observing, observe
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.graphs import RefusesLateWrites
 
@@ -56,6 +56,6 @@ def test_a_base_that_was_silent_is_not_accused_of_a_newer_value(tmp_path: Path) 
     (file := tmp_path / "contract.toml").write_text(text)
     report = verify(RefusesLateWrites, contract=file, examples=10, ranks=2, seed=0)
     assert any(str(READS) in line for line in report.explored)
-    subject, plan = resolve(RefusesLateWrites, file), ObservationPlan(2, 3, 0, 0)
+    subject, plan = resolve(RefusesLateWrites, file), Observing(3, 0, max_ranks=2)
     (rated,) = observe(subject, SimBackend(), plan, [str(READS)])
     assert rated.rating == "wrong"

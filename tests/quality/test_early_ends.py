@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from syncverify.command.verification.reported_search import Observing, run_search
+from syncverify.command.verification.reported_search import run_search
 from syncverify.playing.sim import SimBackend
 from syncverify.report.text import diagnosis, verdict
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.settings import Settings
+from syncverify.search.observation import Observing
 from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 from syncverify.subjects.subject import resolve
 

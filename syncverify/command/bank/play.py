@@ -69,9 +69,8 @@ class EntryResult:
     seconds_to_shrink: float
     is_cause_right: bool
     twin_examples: int
-    twin_played_for: (
-        str  # the entry for which the twin played: several may have the same twin
-    )
+    # The entry for which the twin played: several may have the same twin.
+    twin_played_for: str
     alarm: Caught | None  # the violation of the twin
     # None where nobody looked for the guilty line and for a fix; the fix is as it was played.
     is_line_shown: bool | None = None

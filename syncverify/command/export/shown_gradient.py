@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -11,10 +10,13 @@ import torch
 
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.reference import ExpectedGradient
+from syncverify.judge.reference import (
+    ExpectedGradient,
+    local_gradient,
+    reduced_gradient,
+)
 from syncverify.judge.violation import Violation
 from syncverify.playing.program.training_program import Observe
-from syncverify.scenario import step_plan
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.run import Observation
 
@@ -83,7 +85,6 @@ def _expected(
     reference, step = judgement.reference, observation.step
     if judgement.was_refused(step):
         return None
-    expected = functools.partial(ExpectedGradient, reference, spec, rank, step)
     num_own = 0  # micro-batches of this rank alone
     match observation.point if spec.requires_grad else "":
         case "reduced":
@@ -91,9 +92,7 @@ def _expected(
             is_owned = owned is not None and spec.name in owned
             if reference.capabilities.gradients == "owner" and not is_owned:
                 return None
-            count = step_plan.num_micro_batches(judgement.scenario, step)
-            ranks = reference.contributors(spec, rank)
-            return expected(count, ranks, reference.divisor(spec, rank))
+            return reduced_gradient(judgement.reference, spec, rank, step)
         case "accumulated":
             # `.grad` need not hold the sum of the micro-batches so far.
             reduces_each = reference.capabilities.reduces_each_micro_batch
@@ -102,4 +101,4 @@ def _expected(
             num_own = 1 + (observation.micro_batch or 0)
         case "unbound":  # after a plain backward
             num_own = 1
-    return expected(num_own, (rank,), 1)
+    return local_gradient(reference, spec, rank, step, num_own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 import torch
@@ -37,6 +38,8 @@ from syncverify.scenario.specs import ParameterSpec
 from syncverify.subjects.subject_api import REQUIRED_METHODS
 
 _CPU = 'torch.device("cpu")'
+# The terms of a loss as expressions, by the name of their parameter.
+Terms = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,14 @@ class TrainingText:
             case Call():
                 yield from self._call(action)
             case Backward():
-                if action.is_last and self.scenario.update == "in_backward":
+                is_taken = action.is_last and self.scenario.update == "in_backward"
+                if is_taken:
                     yield "taken, is_last = {}, True"
                 yield from self._micro_batch(action)
-                if action.is_last and self.scenario.update == "in_backward":
+                if is_taken:
                     yield "is_last = False"
-            case Evaluate():
-                yield from self._evaluation(action.step)
+            case Evaluate(step=step):
+                yield from self._evaluation(step)
             case Recover(call=call):
                 yield from self._call(call)
             case Change():
@@ -96,7 +100,8 @@ class TrainingText:
             case Update():
                 yield from self._optimizer()
             case PlainBackward(step=step):
-                yield from self._own_backward(Backward(step, 0, agreed=1))
+                backward = Backward(step, 0, agreed=1)
+                yield from self._on_each_rank(backward, self._summed)
             case Observe():
                 pass
             case _:
@@ -176,14 +181,13 @@ class TrainingText:
         return [scaled] if keeps else [scaled, "local(parameter).add_(1)"]
 
     def _micro_batch(self, backward: Backward) -> Iterator[str]:
-        lines = (
-            self._handed_over(backward)
-            if "run_micro_batch" in self.methods
-            else self._own_backward(backward, self.scenario.backward)
-        )
         yield f"# micro-batch {backward.micro_batch} of {backward.agreed}"
         if backward.micro_batch and self.pauses:
             yield "time.sleep(0.5)  # a real forward takes longer than a reduction beside it"
+        run = self._own_backward
+        if "run_micro_batch" in self.methods:
+            run = partial(self._handed_over, is_last=backward.is_last)
+        lines = self._on_each_rank(backward, run)
         if backward.fails:
             yield from ("try:", *_indented(lines), "except InjectedError:", "    pass")
         else:
@@ -194,7 +198,7 @@ class TrainingText:
         plain = tuple(replace(spec, use=PLAIN) for spec in self.scenario.parameters)
         text = replace(self, scenario=replace(self.scenario, parameters=plain))
 
-        def lines(terms: Mapping[str, str]) -> Iterator[str]:
+        def lines(terms: Terms) -> Iterator[str]:
             value = " + ".join(terms.values())
             is_own = "evaluate" in self.methods
             yield "with torch.no_grad():"
@@ -206,55 +210,43 @@ class TrainingText:
 
         yield from text._on_each_rank(Backward(step, 0, agreed=1), lines)  # noqa: SLF001
 
-    def _losses(self, terms: str, variables: Mapping[str, str]) -> str:
-        is_told = self.scenario.backward == "split_by_hand"
-        argument = (
-            ", synchronizer.mark_ready"
-            if is_told and "mark_ready" in self.methods
-            else ""
-        )
-        return f"Losses({terms}, {{{_pairs(variables)}}}, one_thread{argument})"
-
-    def _own_backward(self, backward: Backward, word: str = PLAIN) -> Iterator[str]:
-        """Yield the lines of a forward and its backward, which the script runs itself."""
-
-        def lines(terms: Mapping[str, str]) -> Iterator[str]:
-            owned = {n: v for n, v in self.variables.items() if n in terms}
-            if word != PLAIN and owned:
-                yield f"terms = {{{_pairs(terms)}}}"
-                yield f"{word}({self._losses('terms', owned)})"
-                return
-            first, *others = terms.values()
-            if not others:
-                yield f"{first}.backward()"
-                return
-            yield f"loss = {first}"
-            yield from (f"loss = loss + {each}" for each in others)
-            yield "loss.backward()"
-
-        yield from self._on_each_rank(backward, lines)
-
-    def _handed_over(self, backward: Backward) -> Iterator[str]:
-        """Yield the lines of a micro-batch that the synchronizer runs."""
+    def _run(self, terms: Terms) -> str:
+        """Return the call that runs the backward of a scenario with another word than `plain`."""
         word = self.scenario.backward
+        marks = word == "split_by_hand" and "mark_ready" in self.methods
+        argument = ", synchronizer.mark_ready" if marks else ""
+        variables = {n: v for n, v in self.variables.items() if n in terms}
+        return f"{word}(Losses(terms, {{{_pairs(variables)}}}, one_thread{argument}))"
 
-        def lines(terms: Mapping[str, str]) -> Iterator[str]:
-            if word == PLAIN:
-                value, how = " + ".join(terms.values()), ""
-            else:
-                owned = {n: v for n, v in self.variables.items() if n in terms}
-                value = f"{{{_pairs(terms)}}}"
-                how = f", run_backward=lambda terms: {word}({self._losses('terms', owned)})"
-            yield "synchronizer.run_micro_batch("
-            yield f"    lambda: {value}, is_last={backward.is_last}{how}"
-            yield ")"
+    def _own_backward(self, terms: Terms) -> Iterator[str]:
+        """Yield the lines of a forward and its backward, which the script runs itself."""
+        if self.scenario.backward == PLAIN or terms.keys().isdisjoint(self.variables):
+            yield from self._summed(terms)
+        else:
+            yield f"terms = {{{_pairs(terms)}}}"
+            yield self._run(terms)
 
-        yield from self._on_each_rank(backward, lines)
+    def _summed(self, terms: Terms) -> Iterator[str]:
+        first, *others = terms.values()
+        if not others:
+            yield f"{first}.backward()"
+            return
+        yield f"loss = {first}"
+        yield from (f"loss = loss + {each}" for each in others)
+        yield "loss.backward()"
+
+    def _handed_over(self, terms: Terms, *, is_last: bool) -> Iterator[str]:
+        """Yield the lines of a micro-batch that the synchronizer runs."""
+        value, how = " + ".join(terms.values()), ""
+        if self.scenario.backward != PLAIN:
+            value = f"{{{_pairs(terms)}}}"
+            how = f", run_backward=lambda terms: {self._run(terms)}"
+        yield "synchronizer.run_micro_batch("
+        yield f"    lambda: {value}, is_last={is_last}{how}"
+        yield ")"
 
     def _on_each_rank(
-        self,
-        backward: Backward,
-        lines: Callable[[Mapping[str, str]], Iterator[str]],
+        self, backward: Backward, lines: Callable[[Terms], Iterator[str]]
     ) -> Iterator[str]:
         """Yield lines made of the terms of a loss; ranks with different terms get different lines."""
         alike: dict[tuple[str, ...], list[int]] = {}
@@ -277,7 +269,7 @@ class TrainingText:
     def _terms(
         self, names: tuple[str, ...], ranks: list[int], backward: Backward
     ) -> dict[str, str]:
-        """Return the terms of a loss as expressions, by the name of their parameter."""
+        """Return the terms of a loss of some parameters."""
         specs = {spec.name: spec for spec in self.scenario.parameters}
         terms = dict[str, str]()
         for position, name in enumerate(names):
@@ -300,11 +292,8 @@ class TrainingText:
         in_constant = scale if spec.use == PLAIN else 1
         constants = dict[int, torch.Tensor]()
         for rank in ranks:
-            at = {
-                "rank": rank,
-                "step": backward.step,
-                "micro_batch": backward.micro_batch,
-            }
+            step, micro_batch = backward.step, backward.micro_batch
+            at = {"rank": rank, "step": step, "micro_batch": micro_batch}
             constant = contribution(self.scenario, spec, **at)
             constant = with_overflow(constant, self.scenario, spec, **at)
             constants[rank] = constant * in_constant

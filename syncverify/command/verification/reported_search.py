@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import replace
 
 from syncverify.errors import UsageError
 from syncverify.explain.repair.diagnosis import all_diagnosed
@@ -28,11 +28,7 @@ from syncverify.report.report import NotTried, Report
 from syncverify.report.text import violation_text
 from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.schedule import ScheduleChoice, num_scenarios_by_extent
-from syncverify.scenario.settings import (
-    OBSERVED_SCENARIOS,
-    OBSERVED_SIMPLER,
-    Settings,
-)
+from syncverify.scenario.settings import Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.scenario.space import Space
 from syncverify.search.budget import AFTER_ERRORS
@@ -40,9 +36,8 @@ from syncverify.search.isolation import default_torch_state
 from syncverify.search.judge import Backend, Identity
 from syncverify.search.observation import (
     INTERRUPTED,
-    ObservationPlan,
+    Observing,
     RatedFeature,
-    Rating,
     features_beyond,
     observe,
 )
@@ -65,19 +60,6 @@ from syncverify.subjects.subject import Subject
 from syncverify.subjects.subject_options import check_worlds
 
 
-@dataclass(frozen=True, slots=True)
-class Observing:
-    """How much of each feature beyond the contract is observed."""
-
-    num_scenarios: int = OBSERVED_SCENARIOS  # of a feature
-    num_simpler: int = (
-        OBSERVED_SIMPLER  # runs in which its worst scenario may become simpler
-    )
-    # Receives a feature, its number from 1, the number of all features, and the rating of the
-    # feature: None before it is played.
-    tell: Callable[[str, int, int, Rating | None], None] = lambda *_: None
-
-
 class ObservationInterrupted(KeyboardInterrupt):  # as its base
     """An interrupt while features were observed, with the report of all that was judged until then."""
 
@@ -90,7 +72,6 @@ def with_features(
     report: Report,
     subject: Subject,
     backend: Backend,
-    plan: ObservationPlan,
     observing: Observing,
     known: Collection[Identity],
 ) -> Report:
@@ -107,12 +88,12 @@ def with_features(
     """
     features = features_beyond(subject.capabilities)
     observed = list[ObservedFeature]()
-    observations = observe(subject, backend, plan, features, known)
+    observations = observe(subject, backend, observing, features, known)
     try:
         for number, feature in enumerate(features, start=1):
             observing.tell(feature, number, len(features), None)
             observation = next(observations)
-            observed.append(_observed_feature(observation, subject, backend.name))
+            observed.append(_observed_feature(observation, report.names))
             observing.tell(feature, number, len(features), observation.rating)
     except KeyboardInterrupt:
         observed += (
@@ -124,17 +105,14 @@ def with_features(
 
 
 def _observed_feature(
-    observation: RatedFeature, subject: Subject, backend: str
+    observation: RatedFeature, names: dict[str, str]
 ) -> ObservedFeature:
     found, texts = observation.found, dict[str, str]()
     if found is not None:
-        contract = subject.contract_choice
         texts = {
             "summary": found.violation.summary,
             "token": found.token,
-            "diagnosis": violation_text(
-                found, subject=subject.name, backend=backend, contract=contract
-            ),
+            "diagnosis": violation_text(found, **names),
         }
     counts, reason = dict(observation.counts), observation.reason
     return ObservedFeature(
@@ -204,15 +182,14 @@ def run_search(
     ):
         return report
     limit = settings.time_limit_seconds
-    plan = ObservationPlan(
+    observing = replace(
+        observing,
         max_ranks=settings.ranks,
-        num_scenarios=observing.num_scenarios,
-        num_simpler=observing.num_simpler,
         random_seed=settings.random_seed,
         deadline=None if limit is None else started + limit,
     )
     known = {each for entry in result.violations for each in entry.identities}
-    return with_features(report, subject, backend, plan, observing, known)
+    return with_features(report, subject, backend, observing, known)
 
 
 def _played(subject: Subject, backend: AnyBackend) -> Subject:

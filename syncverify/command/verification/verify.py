@@ -98,9 +98,10 @@ def verify(subject: str | SubjectFactory, settings: Settings) -> Report:
         UsageError: The subject, the backend or another setting cannot be used.
     """
     __tracebackhide__ = True
-    from syncverify.command.verification.reported_search import Observing, run_search
+    from syncverify.command.verification.reported_search import run_search
     from syncverify.playing.choice import open_backend
     from syncverify.search.campaign_file import forget
+    from syncverify.search.observation import Observing
     from syncverify.subjects.subject import resolve
 
     try:

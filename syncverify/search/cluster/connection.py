@@ -44,15 +44,14 @@ def connected(place: str) -> Iterator[Client]:
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         local = _LOCAL.fullmatch(place)
+        how: dict[str, Any] = {"address": place}
         if local:
             number = int(local[1] or os.cpu_count() or 1)
-            cluster = _started_here(distributed, number)
+            how["address"] = cluster = _started_here(distributed, number)
             stack.callback(cluster.close)
-            client = _client(distributed, place, address=cluster)
-        elif _ADDRESS.fullmatch(place):
-            client = _client(distributed, place, address=place)
-        else:
-            client = _client(distributed, place, scheduler_file=_checked(Path(place)))
+        elif not _ADDRESS.fullmatch(place):
+            how = {"scheduler_file": _checked(Path(place))}
+        client = _client(distributed, place, **how)
         stack.callback(client.close)
         _check_versions(client)
         yield client
@@ -60,9 +59,8 @@ def connected(place: str) -> Iterator[Client]:
 
 def _started_here(distributed: Any, num_workers: int) -> Any:
     """Start a scheduler and workers that end with this process, and that Ctrl-C passes by."""
-    from syncverify.search.cluster.local_worker import (
-        LocalNanny,  # imports `distributed`
-    )
+    # It imports `distributed`.
+    from syncverify.search.cluster.local_worker import LocalNanny
 
     try:
         with interrupts_blocked():

@@ -56,9 +56,6 @@ def run_on_cluster(
 
     The arguments are those of `run_in_processes`, and `place` is the cluster, as in `connected`.
 
-    Yields:
-        An item and its result.
-
     Raises:
         UsageError: The cluster cannot be used, or is lost.
     """

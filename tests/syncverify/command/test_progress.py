@@ -9,9 +9,7 @@ from syncverify.report.console import CommandConsole
 def test_features_are_named_before_their_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    progress = SearchProgress(
-        CommandConsole(), 200, "mine:Sync", "sim", names_features=True
-    )
+    progress = SearchProgress(CommandConsole(), 200, names_features=True)
     progress.can_skip_features = True
     with progress:
         progress.played(200, 0)
@@ -37,7 +35,7 @@ def test_features_are_named_before_their_words(
 def test_progress_takes_few_lines(
     total: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with SearchProgress(CommandConsole(), total, "mine:Sync", "sim") as progress:
+    with SearchProgress(CommandConsole(), total) as progress:
         for number in range(1, total + 1):
             progress.played(number, 0)
         for number in range(1, 113):
@@ -55,7 +53,7 @@ def test_progress_takes_few_lines(
 def test_a_campaign_tells_its_pace(capsys: pytest.CaptureFixture[str]) -> None:
     clock = iter(range(0, 1000, 60))
     progress = SearchProgress(
-        CommandConsole(), 20_000, "mine:Sync", "sim", shows_pace=True,
+        CommandConsole(), 20_000, shows_pace=True,
         clock=lambda: float(next(clock)),
     )  # fmt: skip
     with progress:

@@ -16,7 +16,7 @@ from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.features import optional_features
 from syncverify.search.feature_scenarios import scenarios_of
 from syncverify.search.observation import (
-    ObservationPlan,
+    Observing,
     RatedFeature,
     features_beyond,
     observe,
@@ -24,7 +24,7 @@ from syncverify.search.observation import (
 from syncverify.subjects.subject import resolve
 from tests.syncverify.search.search_subjects import Naive as PlainSums
 
-PLAN = ObservationPlan(max_ranks=2, num_scenarios=2, num_simpler=3, random_seed=0)
+PLAN = Observing(num_scenarios=2, num_simpler=3, max_ranks=2)
 TWICE = "event=wait_twice"
 
 
@@ -102,7 +102,7 @@ def observed(
     subject: type[Any],
     *features: str,
     known: tuple[Any, ...] = (),
-    plan: ObservationPlan = PLAN,
+    plan: Observing = PLAN,
 ) -> list[RatedFeature]:
     return list(observe(resolve(subject), SimBackend(), plan, features, known))
 

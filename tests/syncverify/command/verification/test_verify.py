@@ -7,7 +7,6 @@ import pytest
 
 from syncverify.command.verification.reported_search import (
     ObservationInterrupted,
-    Observing,
     with_features,
 )
 from syncverify.command.verification.verify import PropertyViolation
@@ -17,11 +16,11 @@ from syncverify.report.observed import in_one_line
 from syncverify.report.report import Report
 from syncverify.report.text import verdict
 from syncverify.search.found_violation import FoundViolation
-from syncverify.search.observation import ObservationPlan, RatedFeature, Rating
+from syncverify.search.observation import Observing, RatedFeature, Rating
 from syncverify.subjects.subject import resolve
 from tests.programs import one_parameter
 
-PLAN = ObservationPlan(max_ranks=2, num_scenarios=1, num_simpler=0, random_seed=0)
+PLAN = Observing(num_scenarios=1, num_simpler=0, max_ranks=2)
 FEATURES = ["event=rebind", "use=twice", "use=masked"]
 PLAYED_ALONE = Report("mine:Sync", "sim", 7, 20, 1.25, {}, ())
 
@@ -50,8 +49,8 @@ class Observed:
 
     def report(self) -> Report:
         subject = resolve("synchronizer")
-        observing = Observing(tell=self.tell)
-        return with_features(PLAYED_ALONE, subject, SimBackend(), PLAN, observing, ())
+        observing = replace(PLAN, tell=self.tell)
+        return with_features(PLAYED_ALONE, subject, SimBackend(), observing, ())
 
 
 def test_a_feature_is_reported_before_it_is_played(
