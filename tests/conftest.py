@@ -4,7 +4,6 @@ import gc
 import importlib
 import os
 import signal
-import sys
 import zlib
 from collections.abc import Generator, Iterator
 
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import Phase, settings
 from xdist import is_xdist_controller
 
-from studies.benchmarks.cpu_of_tests import cpu_seconds
 from syncverify.processes import owner_link
 
 # Torch, and what imports it, is imported below: the process that hands out the tests of
@@ -44,13 +42,7 @@ settings.load_profile("ci")
 
 # A thousand scenarios take minutes, and more where others use the machine.
 NIGHTLY_TIMEOUT_SECONDS = 3600
-# The mark `long` is for tests over 2 s on an idle core. CPU time counts no waiting, yet it
-# doubles where neighbours share the caches and again on an older machine, so a test without a
-# mark fails at three times that limit.
-UNMARKED_CPU_SECONDS = 6.0
 FEW_SHRINK_RUNS = 8
-# The first test that needs a late import of torch pays for the whole process.
-MAX_LATE_IMPORTS = 20
 
 
 @pytest.fixture(autouse=True)
@@ -198,21 +190,4 @@ def pytest_runtest_protocol() -> Generator[None, object, object]:
     if num_full_collections() > before:
         gc.collect()
         gc.freeze()
-    return result
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """In CI, fail a test that takes long and carries no mark that says so."""
-    is_held = "CI" in os.environ and settings.get_current_profile_name() == "ci"
-    start_seconds, num_modules = cpu_seconds(), len(sys.modules)
-    result = yield
-    spent_seconds = cpu_seconds() - start_seconds
-    if len(sys.modules) > num_modules + MAX_LATE_IMPORTS:
-        return result
-    is_marked = item.get_closest_marker("slow") is not None
-    if is_held and not is_marked and spent_seconds > UNMARKED_CPU_SECONDS:
-        pytest.fail(
-            f"{spent_seconds:.1f} s of CPU time and no mark `slow`", pytrace=False
-        )
     return result

@@ -157,21 +157,9 @@ def test_imports_follow_the_table_of_folders() -> None:
 
 # File, module that it imports, contract that breaks, and the line that says where.
 TURNED_AROUND = {
-    "playing knows judging": (
-        "syncverify/playing/sim.py", "syncverify.judge.reference",
-        "folders", "syncverify.playing.sim -> syncverify.judge.reference",
-    ),
     "for types: settings know the search": (
         "syncverify/scenario/settings.py", "syncverify.search.result", "folders",
         "syncverify.scenario.settings -> syncverify.search.result",
-    ),
-    "machine knows the program": (
-        "syncverify/sim/machine.py", "syncverify.playing.program.model",
-        "folders", "syncverify.sim.machine -> syncverify.playing.program.model",
-    ),
-    "a result renders itself": (
-        "syncverify/faces/simulation/simulation.py", "syncverify.report.results",
-        "folders", "syncverify.faces.simulation.simulation -> syncverify.report.results",
     ),
     "two files know each other": (
         "strategies/word_choices.py", "syncverify.strategies.parameter_uses",
