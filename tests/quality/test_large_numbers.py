@@ -13,7 +13,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import features_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.strategies.enlarged_scenarios import _twice, _with_parameters
+from syncverify.strategies.enlarged_scenarios import _repeated, _with_parameters
 from syncverify.subjects.subject import resolve
 from tests.programs import identities
 from tests.quality.planted import magnitudes
@@ -52,7 +52,7 @@ def test_more_parameters_than_usual_come_with_several_steps() -> None:
     for scenario, is_wrong in (
         (small, False),
         (_with_parameters(small, 9), False),
-        (_with_parameters(_twice(small), 9), True),
+        (_with_parameters(_repeated(small, 2), 9), True),
     ):
         run = SimBackend().run(scenario, subject)
         assert bool(check(scenario, run, subject.capabilities)) == is_wrong
