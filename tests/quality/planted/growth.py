@@ -91,18 +91,18 @@ class MakesGroupsForAStep(CountsSteps):
 class KeepsHandles(ViewBuckets):
     """Handles of all steps are kept."""
 
-    handles: Any = None
+    works: Any = None
 
     def made(self) -> Any:
         return []
 
     def bind(self) -> None:
         super().bind()
-        self.handles = self.made()
+        self.works = self.made()
 
     def launch(self, bucket: Bucket) -> None:
         super().launch(bucket)
-        self.handles.append(bucket.work)
+        self.works.append(bucket.work)
 
 
 @planted(PILES_UP, **SHOWN)

@@ -259,7 +259,7 @@ class ScalesEachGradient(Careful):
         super().bind()
         for parameter in {p for bucket in self.buckets for p in bucket.parameters}:
             hook = parameter.register_hook(lambda gradient: gradient.mul(1))
-            self.hooks.append(hook)
+            self.handles.append(hook)
 
 
 @word("event=unbind_early", UNREDUCED)

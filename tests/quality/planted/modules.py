@@ -56,7 +56,7 @@ class CopiesStorage(ModuleGrads):
         for bucket in self.buckets:
             for parameter, slot in bucket.slots.items():
                 hook = partial(self.on_gradient, parameter, slot)
-                self.hooks.append(parameter.register_hook(hook))
+                self.handles.append(parameter.register_hook(hook))
 
     def on_gradient(
         self, parameter: nn.Parameter, slot: torch.Tensor, gradient: torch.Tensor

@@ -44,9 +44,11 @@ class Bucket:
 class MainGrads(Managed):
     """Sums over the ranks."""
 
+    buckets: list[Bucket]
+
     def bind(self) -> None:
         """Make buckets and hooks."""
-        self.buckets: list[Bucket] = [
+        self.buckets = [
             Bucket(members, self.groups_of(members[0]), self.dtype_of(members[0]))
             for members in self.plan()
         ]

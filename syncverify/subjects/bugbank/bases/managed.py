@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -24,6 +25,8 @@ class Managed:
         self.required = require_accumulations
         self.parameters = [*dict.fromkeys(self.trainable())]
         self.handles: list[torch.utils.hooks.RemovableHandle] = []
+        # Empty until `bind()`, and always where a base has no buckets.
+        self.buckets: list[Any] = []
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
         """Change the number of micro-batches of a step."""

@@ -49,9 +49,11 @@ class Bucket:
 class ViewBuckets(Managed):
     """Launches the all-reduce of a bucket when all of its gradients came."""
 
+    buckets: list[Bucket]
+
     def bind(self) -> None:
         """Make buckets and hooks."""
-        self.buckets: list[Bucket] = [
+        self.buckets = [
             Bucket(parameters, self.groups_of(parameters[0]))
             for parameters in self.plan()
         ]
