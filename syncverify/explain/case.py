@@ -15,11 +15,10 @@ from syncverify.search.drawing import Drawing
 from syncverify.search.found_violation import FoundViolation
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import Run
+from syncverify.trace.run import ENDED_FROM_OUTSIDE, Run
 
 # Causes of runs that take seconds, which are played rarely or never again: a time limit or the
 # death of a process ends the first ones, the bound on turns the others.
-ENDED_FROM_OUTSIDE: Final = frozenset({"never_returns", "process_died"})
 SLOW: Final = ENDED_FROM_OUTSIDE | {"step_bound"}
 MAX_RANKS: Final = 4
 _NUM_DRAWN: Final = 6

@@ -25,11 +25,8 @@ from syncverify.search.budget import OutOfBudgetError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, RunListener
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import Run
+from syncverify.trace.run import ENDED_FROM_OUTSIDE, Run
 from syncverify.trace.timeline.timeline import RecordKey
-
-# These end the process, or keep it for good.
-_NOT_AGAIN = frozenset({"process_died", "never_returns"})
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def shown_again(
     None stands for a run that would end or hold the process, and for a backend that has lost its
     ranks.
     """
-    if entry.violation.cause in _NOT_AGAIN:
+    if entry.violation.cause in ENDED_FROM_OUTSIDE:
         return None
     if isinstance(backend, SimBackend):
         # One that has not learned to leave accesses out.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import torch
 
@@ -21,6 +21,8 @@ FaultKind = Literal[
     "step_bound",
     "process_died",
 ]
+# Such a run took a process, or holds it for good, so it is played rarely or never again.
+ENDED_FROM_OUTSIDE: Final = frozenset({"never_returns", "process_died"})
 # Differences in form between a gradient and the one that plain torch would leave.
 FormCause = Literal[
     "wrong_type",

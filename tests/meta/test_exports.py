@@ -6,6 +6,8 @@ from types import ModuleType
 
 import pytest
 
+import syncverify
+
 ROOT = Path(__file__).parents[2]
 # Names, and the folders in which they lie; links in `syncverify/` lead there.
 PACKAGES = {
@@ -31,6 +33,12 @@ def broken_exports(module: ModuleType) -> list[str]:
 @pytest.mark.parametrize("name", MODULES)
 def test_exported_names_exist(name: str) -> None:
     assert broken_exports(import_module(name)) == []
+
+
+def test_no_public_name_is_a_folder() -> None:
+    """An import of the folder would put it in the place of the name."""
+    folders = {file.parent.name for file in (ROOT / "syncverify").glob("*/__init__.py")}
+    assert {*syncverify.__all__} & folders == set()
 
 
 @pytest.mark.parametrize("names", [["absent"], ["x", "x"], ["_y"]])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from syncverify.explain.case import ENDED_FROM_OUTSIDE, Case
+from syncverify.explain.case import Case
 from syncverify.explain.repair.fix_search import find_fix
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.left_out import left_out
@@ -29,6 +29,7 @@ from syncverify.processes.owner_link import Found, tell_owner
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.search.isolation import is_reported
 from syncverify.subjects.subject import Subject
+from syncverify.trace.run import ENDED_FROM_OUTSIDE
 
 
 def all_diagnosed(

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from syncverify.explain.case import ENDED_FROM_OUTSIDE, Case
+from syncverify.explain.case import Case
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.missing_lines import missing_calls, set_back
 from syncverify.explain.repair.missing_orders import candidates
@@ -30,6 +30,7 @@ from syncverify.explain.repair.source_edit import Edit, Function, Source
 from syncverify.explain.repair.unasked_state import unasked_state
 from syncverify.judge.cause import is_exception
 from syncverify.search.found_violation import Fix
+from syncverify.trace.run import ENDED_FROM_OUTSIDE
 
 _MAX_PLAYED: Final = 200  # changes to play for one violation
 _MAX_AFTER_FIRST: Final = 40  # changes to play in the hope of one that changes no cost

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from syncverify.errors import LayerError
-from syncverify.explain.case import ENDED_FROM_OUTSIDE, Case
+from syncverify.explain.case import Case
 from syncverify.explain.repair.comparison import (
     Measured,
     regression,
@@ -37,7 +37,7 @@ from syncverify.judge.violation import Identity
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Schedule
 from syncverify.search.found_violation import Fix
-from syncverify.trace.run import Run
+from syncverify.trace.run import ENDED_FROM_OUTSIDE, Run
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine, lines_among
 
