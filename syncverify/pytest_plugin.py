@@ -259,9 +259,10 @@ def pytest_runtest_makereport(
         item.user_properties += _properties(error.report)  # also without the fixture
     report = yield
     simulation = sys.modules.get("syncverify.faces.simulation.simulation")
-    is_wrong = simulation and isinstance(error, simulation.ProgramIsWrongError)
-    if is_wrong and report.failed:
-        report.longrepr = str(error)  # no single line of the test is at fault
+    if simulation and call.excinfo and report.failed:
+        error = call.excinfo.value  # of `unittest`, pytest learns it while it reports
+        if isinstance(error, simulation.ProgramIsWrongError):
+            report.longrepr = str(error)  # no single line of the test is at fault
     return report
 
 

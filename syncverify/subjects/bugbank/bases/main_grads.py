@@ -44,8 +44,6 @@ class Bucket:
 class MainGrads(Managed):
     """Sums over the ranks."""
 
-    buckets: list[Bucket]
-
     def bind(self) -> None:
         """Make buckets and hooks."""
         self.buckets = [

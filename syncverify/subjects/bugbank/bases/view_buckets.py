@@ -49,8 +49,6 @@ class Bucket:
 class ViewBuckets(Managed):
     """Launches the all-reduce of a bucket when all of its gradients came."""
 
-    buckets: list[Bucket]
-
     def bind(self) -> None:
         """Make buckets and hooks."""
         self.buckets = [
