@@ -48,7 +48,7 @@ class LeavesMainGrad(ViewBuckets):
         super().bind()
         for bucket in self.buckets:
             for parameter in bucket.parameters:
-                parameter.main_grad = parameter.grad  # type: ignore[attr-defined]
+                parameter.main_grad = parameter.grad
 
 
 @wrong(trigger="many steps: memory grows")
@@ -139,7 +139,7 @@ class LeavesPlacesInBuckets(ViewBuckets):
         super().bind()
         for bucket in self.buckets:
             for place, parameter in enumerate(bucket.parameters):
-                parameter.in_bucket = (bucket.buffer, place)  # type: ignore[attr-defined]
+                parameter.in_bucket = (bucket.buffer, place)
 
 
 _ALL_NORMS: list[torch.Tensor] = []
