@@ -3,7 +3,7 @@
 import functools
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -40,7 +40,7 @@ from syncverify.trace.run import Run
 Transcript = dict[str, list[str]]
 
 _ROOT: Final = Path(__file__).parents[2]
-_NUM_DRAWN, _NUM_DRAWN_OF_ENTRY, _RANKS, _SEED = 200, 3, 4, 0
+_NUM_DRAWN, _TOGETHER, _NUM_DRAWN_OF_ENTRY, _RANKS, _SEED = 200, 20, 3, 4, 0
 # Programs of `simulate`: number of ranks, and orders of the ranks.
 _SIMULATED: Final = {
     "examples/simulated_step.py:step": (4, "default"),
@@ -68,12 +68,10 @@ def programs() -> Mapping[str, Callable[[], Transcript]]:
     found = dict[str, Callable[[], Transcript]]()
     found["versions/python and torch"] = _versions
     for name in ("synchronizer", "ddp"):
-        for number in range(_NUM_DRAWN):
-            found[f"{name}/{number:03}"] = functools.partial(_built_in, name, number)
+        for first in range(0, _NUM_DRAWN, _TOGETHER):
+            found[f"{name}/{first:03}"] = functools.partial(_built_in, name, first)
     for entry in entries():
-        for number in range(1 + _NUM_DRAWN_OF_ENTRY):
-            play = functools.partial(_of_bank, entry.name, number)
-            found[f"bank/{entry.name}-{number}"] = play
+        found[f"bank/{entry.name}"] = functools.partial(_of_bank, entry.name)
     found |= {f"simulate/{e}": functools.partial(_simulated, e) for e in _SIMULATED}
     found |= {f"parity/{e}": functools.partial(_compared, e) for e in _recipes()}
     return found | {f"record/{e}": functools.partial(_recorded, e) for e in _SCRIPTS}
@@ -92,9 +90,11 @@ def _recipes() -> Iterator[str]:
         yield str(file.relative_to(_ROOT))
 
 
-def _built_in(name: str, number: int) -> Transcript:
+def _built_in(name: str, first: int) -> Transcript:
+    """Play some of the scenarios that are drawn for a built-in subject."""
     subject, scenarios = _scenarios_of(name)
-    return _of_scenario(scenarios[number], subject)
+    played = scenarios[first : first + _TOGETHER]
+    return _together(_of_scenario(each, subject) for each in played)
 
 
 @functools.cache
@@ -105,20 +105,24 @@ def _scenarios_of(name: str) -> tuple[Subject, list[Scenario]]:
     return subject, drawing.drawn()
 
 
-def _of_bank(name: str, number: int) -> Transcript:
-    subject, scenarios = _scenarios_of_entry(name)
-    return _of_scenario(scenarios[number], subject)
-
-
-@functools.cache
-def _scenarios_of_entry(name: str) -> tuple[Subject, list[Scenario]]:
-    """Return a defect with its scenarios: the smallest that shows it, then drawn ones."""
+def _of_bank(name: str) -> Transcript:
+    """Play a defect: the smallest scenario that shows it, then drawn ones."""
     entry = entry_of(name)
     subject, smallest = entry.defect(), reproducer_of(entry)
     first = [] if smallest is None else [smallest.scenario]
     count = 1 + _NUM_DRAWN_OF_ENTRY - len(first)
     drawing = Drawing(subject.capabilities, entry.max_ranks, count, _SEED)
-    return subject, [*first, *drawing.drawn()]
+    scenarios = [*first, *drawing.drawn()]
+    return _together(_of_scenario(each, subject) for each in scenarios)
+
+
+def _together(plays: Iterable[Transcript]) -> Transcript:
+    """Return one transcript of many plays; a line names its play."""
+    whole = Transcript()
+    for number, transcript in enumerate(plays):
+        for part, listed in transcript.items():
+            whole.setdefault(part, []).extend(f"play {number} {e}" for e in listed)
+    return whole
 
 
 def _of_scenario(scenario: Scenario, subject: Subject) -> Transcript:
@@ -219,14 +223,9 @@ def _compared(path: str) -> Transcript:
     training = described(imported(_placed(path), "module"))
     layouts = tuple(layouts_of(_LAYOUTS.get(path, ()))) or training.layouts
     *_, last = comparisons(replace(training, layouts=layouts), path)
-    transcript = Transcript()
-    for number, play in enumerate(last.plays):
-        for part, listed in _of_simulation(play.simulation).items():
-            named = [f"play {number} {each}" for each in listed]
-            transcript.setdefault(part, []).extend(listed if part == "found" else named)
-        transcript["program"].append(_setup(play))
-        transcript["verdicts"].append(_counts(play))
-    transcript["verdicts"] += map(_mistake, last.mistakes)
+    transcript = _together(_of_simulation(each.simulation) for each in last.plays)
+    transcript["program"] += map(_setup, last.plays)
+    transcript["verdicts"] += [*map(_counts, last.plays), *map(_mistake, last.mistakes)]
     transcript["found"] += [
         f"{each.finding.quantity.value} ({each.finding.cause.word})"
         for each in last.mistakes

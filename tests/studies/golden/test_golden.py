@@ -14,7 +14,7 @@ from syncverify.trace.records import DEFAULT_STREAM, Moment, StreamCreated
 from syncverify.trace.run import Fault, Leftovers
 from syncverify.trace.source_lines import NoLine, SourceLine
 
-NAME = "bank/avg-divides-by-numel-0"
+NAME = "bank/avg-divides-by-numel"
 FOUND = "gradient_equals_reference (scaled)"
 
 
@@ -47,8 +47,8 @@ def test_the_same_code_stores_and_shows_the_same(
     assert "compared 2 rows: 1 bank, 1 versions\nEQUAL" in capsys.readouterr().out
     assert code_of(monkeypatch, "show", stored, NAME) == 0
     shown = capsys.readouterr()
-    assert "\ntrace: rank 1 CollectiveLaunch(" in shown.out
-    assert shown.out.endswith(f"\nfound: {FOUND}\n")
+    assert "\ntrace: play 0 rank 1 CollectiveLaunch(" in shown.out
+    assert shown.out.endswith(f"\nfound: play 3 {FOUND}\n")
     assert shown.err == f"other than in {stored}: nothing\n"
 
 
@@ -64,7 +64,8 @@ def test_a_property_that_finds_nothing_is_seen(
     assert code_of(monkeypatch, "store", after, "--only", NAME) == 0
     assert code_of(monkeypatch, "compare", stored, after) == 1
     assert capsys.readouterr().out.splitlines()[-5:] == [
-        f"{NAME}: verdicts differs, and so does found; found nothing in the place of {FOUND}",
+        f"{NAME}: verdicts differs, and so does found; found nothing in the place of "
+        f"play 0 {FOUND} and play 3 {FOUND}",
         "versions/python and torch: only in the first file",
         "compared 1 rows: 1 bank",
         f"only in {stored}: 1 rows: 1 versions",
