@@ -33,13 +33,14 @@ def path_of(found: object) -> str:
     if path is None:
         return getattr(found, "__qualname__", type(found).__qualname__)
     module_name, _, attribute = path.partition(":")
-    file = Path(getattr(sys.modules.get(module_name), "__file__", None) or "")
+    file = Path(getattr(sys.modules.get(module_name), "__file__", None) or "").resolve()
     here = Path.cwd()
-    if file.suffix != ".py" or not file.resolve().is_relative_to(here):
-        return path
-    if "site-packages" in file.parts:
-        return path
-    return f"{file.resolve().relative_to(here)}:{attribute}"
+    is_main = module_name == "__main__"  # another one in a new process
+    if file.suffix != ".py":  # such as a notebook
+        return attribute if is_main else path
+    if "site-packages" in file.parts or not file.is_relative_to(here):
+        return f"{file}:{attribute}" if is_main else path
+    return f"{file.relative_to(here)}:{attribute}"
 
 
 def classes_in(file: Path) -> list[str]:

@@ -64,6 +64,13 @@ def test_reduced_adds_up_the_contributors(
     assert torch.equal(oracle.reduced(WEIGHT, 1, 0), by_hand / divisor)
 
 
+def test_a_micro_batch_that_a_rank_leaves_out_is_zero() -> None:
+    events = ("missing_backward/on_odd_ranks", "plain")
+    odd = reference(replace(SCENARIO, events=events), SUM).micro_batches
+    values = [odd[MicroBatchKey("w", rank, 0, 1)].any() for rank in (0, 1)]
+    assert values == [True, False]
+
+
 def test_plain_parameter_is_the_ranks_own() -> None:
     oracle = reference(SCENARIO, MEAN)
     assert oracle.contributors(PLAIN, 2) == (2,)

@@ -104,6 +104,13 @@ def test_contributions_are_whole_divisible_distinct_and_of_one_sign(
                 assert distinct_per_element(parts)
 
 
+def test_the_first_and_the_third_of_cancelling_contributions_cancel() -> None:
+    spec = ParameterSpec("p0", (4,), ("R",), gradient="cancelling")
+    scenario = Scenario(MeshSpec((1,), ("dp",)), (spec,), (3,), 64)
+    first, second, third = everything(scenario, spec, 0, 0)
+    assert first.all() and second.all() and torch.equal(first, -third)
+
+
 def test_bfloat16_contributions_are_distinct_as_far_as_256_reaches() -> None:
     """1 + ... + 22 = 253; and 3 x (1 + ... + 9) = 135, for a mean over 3 ranks."""
     for num_ranks, accumulations in ((4, 4), (3, 3), (2, 4), (1, 4), (2, 11)):

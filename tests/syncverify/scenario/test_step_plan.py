@@ -78,6 +78,8 @@ def test_a_micro_batch_that_does_not_run_contributes_nothing() -> None:
         for scenario in scenarios
     ]
     assert found == [[True, True, False], [True, False, False], [False] * 3]
+    odd = with_event("missing_backward/on_odd_ranks")
+    assert [step_plan.runs(odd, rank, 0, 1) for rank in (0, 1)] == [True, False]
 
 
 def test_every_second_trainable_parameter_freezes_and_stays_frozen() -> None:

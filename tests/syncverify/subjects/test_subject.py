@@ -3,6 +3,7 @@
 import inspect
 import shutil
 import sys
+import types
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -411,3 +412,14 @@ def test_a_project_that_cannot_be_read_is_named(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"pyproject\.toml"):
         resolve(Complete)
+
+
+@pytest.mark.parametrize("file", [None, "/elsewhere/job.py"])
+def test_a_function_of_main_has_a_path_that_a_new_process_finds(
+    monkeypatch: pytest.MonkeyPatch, file: str | None
+) -> None:
+    main = types.ModuleType("__main__")
+    exec("def step(rank): ...", vars(main))
+    vars(main).update({} if file is None else {"__file__": file})
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert path_of(main.step) == (f"{file}:step" if file else "step")

@@ -256,6 +256,8 @@ def test_whole_numbers_are_reduced_as_by_nccl(on_ranks: OnRanks) -> None:
         dist.all_reduce(averaged, dist.ReduceOp.AVG)
         overflowing = torch.tensor([100], dtype=torch.int8)
         dist.all_reduce(overflowing)
-        return [averaged.tolist(), overflowing.tolist()]
+        average = torch.tensor([100], dtype=torch.int8)
+        dist.all_reduce(average, dist.ReduceOp.AVG)
+        return [averaged.tolist(), overflowing.tolist(), average.tolist()]
 
-    assert on_ranks(2, program) == [[[large, 2, -2], [-56]]] * 2
+    assert on_ranks(2, program) == [[[large, 2, -2], [-56], [-28]]] * 2
