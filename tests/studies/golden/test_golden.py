@@ -16,6 +16,7 @@ from syncverify.trace.source_lines import NoLine, SourceLine
 
 NAME = "bank/avg-divides-by-numel"
 FOUND = "gradient_equals_reference (scaled)"
+TWICE = f"play 0 {FOUND} and play 3 {FOUND}"
 
 
 def code_of(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int:
@@ -64,8 +65,7 @@ def test_a_property_that_finds_nothing_is_seen(
     assert code_of(monkeypatch, "store", after, "--only", NAME) == 0
     assert code_of(monkeypatch, "compare", stored, after) == 1
     assert capsys.readouterr().out.splitlines()[-5:] == [
-        f"{NAME}: verdicts differs, and so does found; found nothing in the place of "
-        f"play 0 {FOUND} and play 3 {FOUND}",
+        f"{NAME}: verdicts differs, and so does found; found nothing in the place of {TWICE}",
         "versions/python and torch: only in the first file",
         "compared 1 rows: 1 bank",
         f"only in {stored}: 1 rows: 1 versions",
