@@ -19,8 +19,6 @@ from tests.parity.test_sim_equals_gloo import assert_equal
 from tests.programs import identities
 from tests.quality.planted import hashes
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture(scope="module")
 def streams() -> Iterator[StreamsBackend]:
@@ -78,6 +76,7 @@ def sampled(num_entries: int) -> list[Subject]:
 NIGHTLY = pytest.mark.nightly
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "num_scenarios"),
     [
@@ -92,6 +91,7 @@ def test_right_subjects_have_the_verdict_of_sim(
     assert compare(resolve(name), num_scenarios, streams) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("num_defects", "num_scenarios"), [(5, 4), pytest.param(20, 10, marks=NIGHTLY)]
 )

@@ -55,7 +55,7 @@ class TakesParameters(ViewBuckets):
         super().__init__(param_groups, *others)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_class_that_always_raises_ends_the_search_with_what_it_is_given() -> None:
     report = searched(TakesParameters, observing=Observing())
     [found] = report.violations

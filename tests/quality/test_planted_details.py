@@ -244,7 +244,7 @@ def test_a_disagreement_of_ranks_explains_that_a_second_play_differs() -> None:
 # A contract with a narrow wire.
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_fsdp2_holds_deferred_sums_in_the_dtype_of_the_wire() -> None:
     """See docs/findings.md."""
     assert ROUNDED in identities(HYBRID.format("all_reduce=last"), CANCELLING)

@@ -53,7 +53,7 @@ class DefinedInThisTest(ReducesInSeededOrder):
     pass
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_subject_of_a_module_that_cannot_be_imported_runs(nowhere: ModuleType) -> None:
     backend = GlooBackend()
     try:

@@ -157,7 +157,7 @@ def test_what_depends_on_chance_is_found(subject: type[Any]) -> None:
     assert "all_reduce SUM" in str(found.violation.evidence)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_subject_that_ignores_not_yet_is_found() -> None:
     (found,) = report_on(
         timing.IgnoresNotYet, ranks=2, schedules="all:10", examples=6

@@ -72,7 +72,7 @@ def test_focus_raises_the_share_of_its_topic(
     assert focused > max(usual, min(1.5 * usual, 0.9))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_focus_changes_no_later_drawing() -> None:
     before = drawn(20, None)
     assert drawn(20, "event") != before

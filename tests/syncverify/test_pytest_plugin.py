@@ -8,7 +8,6 @@ import pytest
 from syncverify import PropertyViolation, pytest_plugin, verify
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.long
 
 SUBJECT = """
 class Raises:

@@ -35,7 +35,7 @@ def test_a_right_program_is_not_accused(name: str) -> None:
 
 
 # Threads of the other ranks end in the middle of a call.
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("name", ["waits-on-athread", "reduces-in-apool"])
 def test_a_thread_of_the_subject_is_refused(name: str) -> None:

@@ -100,7 +100,7 @@ def test_gradients_that_are_collected_are_counted_before_a_refusal(
     assert len(refusals) == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @needs_compiler
 def test_a_backward_that_raises_leaves_nothing_for_the_next_step(
     one_rank: None,

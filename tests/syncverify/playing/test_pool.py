@@ -67,7 +67,7 @@ def test_workers_that_never_start_are_an_error(monkeypatch: pytest.MonkeyPatch) 
         take_two(monkeypatch, "", "it ended", "it ended", "it is stopped for good")
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_worker_that_is_stopped_while_it_starts_is_not_awaited() -> None:
     worker = there()
     worker.signal(signal.SIGSTOP)

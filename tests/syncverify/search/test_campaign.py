@@ -98,7 +98,7 @@ def test_interrupts_and_the_order_of_workers_change_nothing(tmp_path: Path) -> N
     assert later.num_played[0] == 7  # two shards of three were whole
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_file_holds_plain_values_alone(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         look(tmp_path, Interrupting(4))

@@ -44,7 +44,7 @@ def files_in(folder: Path) -> list[str]:
     return [each.name for each in folder.glob("exhaustive-*.shards")]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_right_subject_holds_in_all_scenarios(tmp_path: Path) -> None:
     report = play(Naive, tmp_path)
     bound = report.bound
@@ -91,7 +91,7 @@ def test_the_same_call_goes_on_after_an_interrupt(
     assert files_in(tmp_path) == []
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_time_limit_leaves_the_rest_to_the_next_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

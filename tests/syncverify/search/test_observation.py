@@ -149,7 +149,7 @@ def test_the_scenario_of_a_wrong_feature_is_small_and_has_the_feature() -> None:
     assert (scenario.mesh.num_ranks, len(scenario.parameters)) == (2, 1)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_is_wrong_in_plain_steps_says_nothing_about_a_feature() -> None:
     (blamed,) = observed(Doubles, "use=twice")
     known = blamed.found.violation.identity
@@ -170,7 +170,7 @@ class HidesWaits(Naive):
     not_observed: ClassVar[dict[str, str]] = {TWICE: "the class waits once"}
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("subject", "feature", "backend", "deadline", "reason"),
     [

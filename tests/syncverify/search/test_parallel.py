@@ -61,7 +61,7 @@ def test_same_seed_and_jobs_same_result() -> None:
         assert heard.events.index(first) < heard.events.index(last)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_first_violation_of_any_process_ends_all_explorations() -> None:
     heard = Listening()
     result = look(Doubles, examples=10_000, heard=heard, stop_at_first=True)
@@ -88,7 +88,7 @@ def test_an_error_in_a_process_is_raised_here() -> None:
         look(MakesNothing)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_process_that_dies_is_a_fault_of_the_harness_and_leaves_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -61,7 +61,7 @@ class DoublesTheSecondWait(PlainGrads):
         self.num_waits = 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_two_features_of_many_are_left() -> None:
     judge = Judge(
         resolve(DoublesTheSecondWait, "everything"), SimBackend(), ScheduleChoice(), 0

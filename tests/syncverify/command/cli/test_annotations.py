@@ -56,7 +56,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_violation_has_an_annotation_before_the_text(
     in_clone: Call, command: str

@@ -109,7 +109,7 @@ def test_defaults_of_a_project_hold_where_no_option_is_given(call: Call) -> None
     assert outcome.code == 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_database_of_a_project_is_beside_its_file(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -99,7 +99,7 @@ def test_bad_input_is_one_line(call: Call, arguments: list[str], words: str) -> 
     assert outcome.err.count("\n") == 1
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_replay_line_names_the_data(call: Call, tmp_path: Path) -> None:
     """The step never clips, which no layout shows: gradients of all ones do."""
     step = """

@@ -274,7 +274,7 @@ def test_the_first_violation_ends_the_run_where_that_is_asked_for(call: Call) ->
     assert not Path(".syncverify").exists()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_gap_in_coverage_fails_with_a_code_of_its_own(call: Call) -> None:
     few = ("--examples", "2", "--seed", "0", "--ranks", "2")
     outcome = call("run", "synchronizer", *few, "--require-coverage", "95")

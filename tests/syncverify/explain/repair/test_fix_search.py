@@ -141,7 +141,7 @@ class SendsFullBuckets:
             hook.remove()
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
     subject = Subject("SendsFullBuckets", SendsFullBuckets, Capabilities())
     fix = find_fix(case_of(subject))
@@ -163,7 +163,7 @@ class NotesTheOrder(PlainGrads):
         self.orders[-1].append(parameter)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_the_line_that_raises_is_neither_removed_nor_kept_from_running() -> None:
     case = case_of(resolve(NotesTheOrder))
     assert case.found.violation.cause.startswith("raised_")
@@ -244,7 +244,7 @@ def deciders(subject: type) -> list[str]:
     return [f"{each.line.function}: {each.code}" for each in entry.deciders]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.usefixtures("_lines_are_looked_for")
 def test_the_line_of_a_branch_decides() -> None:
     assert deciders(IsWrongForManyParameters) == [

@@ -129,7 +129,7 @@ SIZE = "self.{} holds 2 elements where step 1 begins, and held 0 where step 0 be
 FLAG = "self.is_done is True where step 1 begins, and was False where step 0 began"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("subject", "accumulations", "lines"),
     [

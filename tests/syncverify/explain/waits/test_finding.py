@@ -191,7 +191,7 @@ def test_waits_of_the_training_program_are_none_of_the_subject() -> None:
     }
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_scenarios_that_break_under_another_schedule_blame_no_wait() -> None:
     """The traces hold, and plays of all schedules break with the call and without it."""
     search = search_of(EndsAtQuery)

@@ -21,7 +21,6 @@ from syncverify.faces.simulation.simulation import Simulation
 from tests.syncverify.faces.simulation.faulty_programs import FAULTS, Fault
 from tests.warm_python import ROOT, python
 
-pytestmark = pytest.mark.long
 
 HEAD = """
 import os, sys, signal, time
@@ -84,6 +83,7 @@ def only(simulation: Simulation) -> str:
     return found.violation.property
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [
@@ -104,11 +104,13 @@ def test_a_fault_of_a_program_is_found_in_a_script(judged: Play, fault: Fault) -
         assert named & fault.lines
 
 
+@pytest.mark.long
 def test_right_programs_are_right_in_a_script(judged: Play) -> None:
     text = PROGRAM.format(root=str(ROOT), module="right_programs", name="RIGHT")
     assert judged(text).is_right
 
 
+@pytest.mark.long
 def test_a_script_makes_its_default_group_twice(judged: Play) -> None:
     name = "makes_its_default_group_again"
     text = PROGRAM.format(root=str(ROOT), module="right_programs", name=name)
@@ -144,11 +146,13 @@ torch.optim.SGD(model.parameters(), lr=0.1).step()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [DDP, BY_HAND], ids=["ddp", "by hand"])
 def test_a_right_script_is_right(judged: Play, text: str) -> None:
     assert judged(text).is_right
 
 
+@pytest.mark.long
 def test_a_wait_that_is_taken_out_is_named(judged: Play) -> None:
     wait = "torch.cuda.current_stream().wait_stream(side)\n"
     simulation = judged(BY_HAND.replace(wait, ""))
@@ -156,6 +160,7 @@ def test_a_wait_that_is_taken_out_is_named(judged: Play) -> None:
     assert ".step()" in str(simulation)
 
 
+@pytest.mark.long
 def test_traces_are_those_of_ranks_that_are_threads(
     recorded: Callable[..., Recording], tmp_path: Path
 ) -> None:
@@ -179,6 +184,7 @@ ENDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("end", ENDS)
 def test_a_rank_that_ends_early_is_named(judged: Play, end: str) -> None:
     early = "dist.all_reduce(ones)\nif rank == 1:\n    "
@@ -188,6 +194,7 @@ def test_a_rank_that_ends_early_is_named(judged: Play, end: str) -> None:
     assert words in str(simulation)
 
 
+@pytest.mark.slow
 def test_a_lost_rank_leaves_its_trace(recorded: Callable[..., Recording]) -> None:
     work = "for _ in range(50):\n    ones = ones * 1\n    dist.all_reduce(ones)\n"
     end = "if rank == 1:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -204,6 +211,7 @@ def test_a_rank_that_does_not_come_back_is_named_by_its_line(judged: Play) -> No
     assert "while rank == 1" in str(simulation)
 
 
+@pytest.mark.long
 def test_ranks_wait_for_files_of_each_other(judged: Play, tmp_path: Path) -> None:
     done = str(tmp_path / "done")
     wait = f"    while not os.path.exists({done!r}):\n        time.sleep(0.01)\n"
@@ -245,6 +253,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_a_loader_with_processes_and_pinned_memory_is_right(judged: Play) -> None:
     assert judged(LOADER).is_right
 
@@ -262,6 +271,7 @@ dist.all_reduce(ones)
 """
 
 
+@pytest.mark.long
 def test_a_process_that_a_rank_forks_has_no_group_and_is_no_rank(
     judged: Play, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,6 +286,7 @@ torch.multiprocessing.spawn(print, nprocs=2)
 """
 
 
+@pytest.mark.long
 def test_ranks_that_a_script_spawns_are_refused(judged: Play) -> None:
     assert "ranks that a script spawns" in judged(SPAWNS).refused
 
@@ -331,6 +342,7 @@ def test_a_folder_without_a_recording_is_refused(tmp_path: Path) -> None:
         read_recording(tmp_path)
 
 
+@pytest.mark.long
 def test_the_commands_record_and_judge(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
         BY_HAND.replace("wait_stream(side)", "query()") + "print(sys.argv[1:])\n"
@@ -351,6 +363,7 @@ def test_the_commands_record_and_judge(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
     endless = (
         f"{HEAD}while True:\n    dist.all_reduce(ones)\n    print('one', flush=True)\n"
@@ -372,6 +385,7 @@ def test_an_interrupt_keeps_what_was_recorded(tmp_path: Path) -> None:
     assert len(read_recording(tmp_path / "recorded-train").run.ranks[0].trace) > 1
 
 
+@pytest.mark.long
 def test_a_set_of_strings_has_another_order_on_each_rank(
     judged: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -388,6 +402,7 @@ def test_a_set_of_strings_has_another_order_on_each_rank(
     assert judged(of_set).is_right
 
 
+@pytest.mark.long
 def test_equal_tensors_in_the_order_of_a_set_are_a_remark(
     judged: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -219,7 +219,7 @@ _SHOW_NOTHING: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "changes"), _SHOW_NOTHING)
 def test_a_training_that_shows_nothing_is_refused(
     words: str, changes: dict[str, Any]
@@ -227,7 +227,7 @@ def test_a_training_that_shows_nothing_is_refused(
     refused(words, **changes)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "sets_rate"),
     [("cuts each element of a gradient off at 0.01", False), ("sets lr=0.5", True)],

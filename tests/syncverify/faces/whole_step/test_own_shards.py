@@ -98,7 +98,7 @@ def test_a_norm_over_the_shards_is_right() -> None:
     assert result.is_right, str(result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_norm_that_counts_replicas_comes_first_and_alone() -> None:
     result = clipped(over_all=True)
     (mistake,) = result.mistakes
@@ -195,7 +195,7 @@ def test_parameters_that_the_next_forward_gathers_are_right(
     assert "not compared: bias, weight after the last step of dp=2" in str(result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_wrong_divisor_of_shards_is_found_without_a_loss_too() -> None:
     assert not _play_gathered(
         functools.partial(sharded_step, divides=False), None

@@ -129,7 +129,7 @@ def stages(**more: Any) -> Parity:
     return compare(step=own, layouts=layouts, **training)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_step_that_needs_two_ranks_is_compared_with_other_layouts() -> None:
     result = stages()
     assert result.is_right, str(result)
@@ -137,7 +137,7 @@ def test_a_step_that_needs_two_ranks_is_compared_with_other_layouts() -> None:
     assert "not judged: one rank: the step on one rank does not end" in str(result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_norm_over_another_axis_of_a_step_that_needs_two_ranks_is_named() -> None:
     result = stages(norm_over="dp")
     assert not result.is_right

@@ -21,7 +21,6 @@ from tests.syncverify.faces.whole_step import small_gpt
 from tests.syncverify.faces.whole_step.small_gpt import batch, loss
 
 pytestmark = [
-    pytest.mark.long,
     pytest.mark.filterwarnings("ignore:FSDP2-wrapped module"),
     # A step that is skipped for an overflow is no step of the optimizer.
     pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step"),
@@ -48,6 +47,7 @@ def resumed(**others: Any) -> Parity:
     return parity(build=build, batch=batch, resume=True, **(training | others))
 
 
+@pytest.mark.long
 def test_a_right_checkpoint_is_right_on_each_layout() -> None:
     result = resumed(layouts=["dp=2,tp=2", "dp=1,tp=2"], scaler=scaler)
     assert result.is_right, str(result)
@@ -88,6 +88,7 @@ def load_without_schedule(model, optimizer, scaler, schedule, path):
 def load_nothing(model: Any, path: str) -> None: ...
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("load", "quantities"),
     [
@@ -111,6 +112,7 @@ def test_what_is_not_loaded_is_named(load: Load, quantities: set[Quantity]) -> N
     assert "is as in a new training" in str(result)
 
 
+@pytest.mark.long
 def test_a_lost_step_counter_is_told_from_lost_averages() -> None:
     result = resumed(save=save_distributed, load=load_without_steps)
     (mistake,) = result.mistakes
@@ -164,6 +166,7 @@ def load_first_shards(model: Any, optimizer: Any, schedule: Any, path: str) -> N
     load_shards_of(0, model, optimizer, schedule, path)
 
 
+@pytest.mark.long
 def test_own_files_of_each_rank_are_right() -> None:
     result = resumed(save=save_shards, load=load_shards)
     assert result.is_right, str(result)
@@ -234,6 +237,7 @@ class Counted:
         optimizer.zero_grad()
 
 
+@pytest.mark.long
 def test_a_counter_that_is_not_saved_shows_in_the_steps_after() -> None:
     more = {"loss": None, "schedule": None, "layouts": ["dp=1,tp=1"]}
     result = resumed(step=Counted(), **more)

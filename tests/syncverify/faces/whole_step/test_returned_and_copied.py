@@ -149,7 +149,7 @@ def added(model, batch, mesh, optimizer, *, own_first):
     update(optimizer)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_owner_that_keeps_its_value_from_before_the_cast_is_a_mistake() -> None:
     own = functools.partial(gathered, dtype=torch.float32, owner_keeps=True)
     result = compare(step=own)

@@ -103,7 +103,7 @@ def test_rounding_of_lower_dtypes_is_silent(changes: dict[str, Any]) -> None:
     assert ("not judged" in str(result)) is bool(unjudged)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_factor_of_two_is_named() -> None:
     (mistake,) = play(parallelize=undivided).mistakes
     axes = frozenset({frozenset({"dp"})})

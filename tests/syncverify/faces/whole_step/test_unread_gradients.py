@@ -204,7 +204,7 @@ def test_a_state_that_a_rank_does_not_own_need_not_be_loaded(
     assert result.is_right, str(result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "optimizer", "load"),
     [
@@ -221,7 +221,7 @@ def test_a_state_of_its_owner_has_to_be_loaded(
     assert kinds == {Quantity.LOADED_STATE}, str(result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_lost_state_of_a_flat_slice_shows_in_the_steps_after() -> None:
     result = resumed(plain_step, flat_sgd, load=load_without_state)
     (mistake,) = result.mistakes

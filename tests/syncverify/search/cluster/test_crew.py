@@ -93,7 +93,7 @@ def test_a_search_on_workers_is_that_of_one_process(
     assert facts(there) == facts(here)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_worker_imports_no_torch(place: str) -> None:
     """Its processes do, which a template forks; in the worker, it would take seconds."""
     assert results(double, [1], place) == [(1, 2)]

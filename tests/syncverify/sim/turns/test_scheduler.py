@@ -75,7 +75,7 @@ def test_an_ended_rank_that_swallows_the_end_gets_no_further() -> None:
     assert not any(thread.thread.is_alive() for thread in threads)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_progress_buys_a_rank_more_time() -> None:
     """One that records events is slow, not stuck."""
     world = World(1, hang_timeout_seconds=0.05)

@@ -59,7 +59,7 @@ def play(act: Callable[[HasLocks], None], num_ranks: int = 2) -> str | None:
     return stall.kind if stall else None
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("act", "name"),
     [

@@ -3,7 +3,6 @@
 import pytest
 
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.long
 
 _TESTS = """
 import pytest

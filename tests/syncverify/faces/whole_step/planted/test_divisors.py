@@ -143,7 +143,7 @@ def for_two_ranks_alone(model, micro_batches, mesh, optimizer):
     sum_over_ranks(model, micro_batches, mesh, optimizer)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_factor_that_cannot_be_told_apart_is_all_numbers() -> None:
     result = play_layer(for_two_ranks_alone, 2)
     assert "by 2, the number of ranks of `dp` or of micro-batches" in str(result)

@@ -68,7 +68,7 @@ def test_experts_that_are_reduced_over_the_wrong_group_are_named(
     assert "`ep`" in str(result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_norm_without_an_axis_in_clipping_of_the_users_own_is_named() -> None:
     wrong = functools.partial(step, norm=expert_parallel.norm_of_own, is_seen=False)
     result = play(wrong)

@@ -99,7 +99,7 @@ def test_each_mistake_of_a_step_is_named_and_no_consequence(
         assert "of clipping is not applied" in str(result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_parameter_that_the_optimizer_lacks_shows_behind_both() -> None:
     more = {"parallelize": mark, "optimizer": most_parameters}
     result = play(more, divides=False, clips=False)

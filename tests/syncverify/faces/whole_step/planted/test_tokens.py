@@ -83,7 +83,7 @@ def _play(
     return compare(**training, micro_batches=numbers, weights=key)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_mean_of_means_is_named_with_the_fewest_rows_that_show_it() -> None:
     result = compare(build=build, batch=unequal_batch, loss=loss, step=mean_of_ranks)
     (mistake,) = result.mistakes
@@ -138,7 +138,7 @@ def test_a_mean_of_means_shows_with_unequal_numbers_of_tokens_alone() -> None:
     assert "data:     ranks have unequal numbers of tokens" in str(result)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_padding_micro_batch_shows_a_division_by_zero() -> None:
     result = _play(divided_by_own_count)
     assert [each.is_right for each in result.plays] == [True, True, False]
@@ -212,7 +212,7 @@ play_routed = functools.partial(
 )
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_an_auxiliary_loss_with_another_count_is_named() -> None:
     result = play_routed(step=functools.partial(routed_step, divides_all=False))
     (mistake,) = result.mistakes
