@@ -141,7 +141,7 @@ class Settings:
         metavar="FOLDER|redis://HOST", **_IN_PROJECT)
     cluster: str | None = _row(
         "text", "cluster",
-        "Search in shards on dask.distributed; the same command goes on after an interrupt.",
+        "Search in shards, here or on dask.distributed; the same command goes on after an interrupt.",
         metavar="local[:N]|ADDRESS|FILE")
     require_coverage: float | None = _row(
         "percent", "require-coverage",

@@ -11,10 +11,13 @@ Note [Merged in the order of shards]
 from __future__ import annotations
 
 import functools
+import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from syncverify.playing.messages import pack_subject
 from syncverify.processes.calls import Crew, run_here, run_in_processes
@@ -41,6 +44,7 @@ from syncverify.subjects.subject import Subject
 # By violation, the sequence in which it was met, and the number of decisions of each schedule that
 # was drawn there, by the digest of its scenario.
 PlacesMet = Mapping[Identity, tuple[Drawing, Mapping[bytes, int]]]
+_LOCAL: Final = re.compile(r"local(?::([1-9][0-9]{0,2}))?")
 
 
 def crew_of(settings: Settings) -> Crew | None:
@@ -51,9 +55,12 @@ def crew_of(settings: Settings) -> Crew | None:
 
 
 def crew_at(place: str | None, jobs: int) -> Crew:
-    """Return the workers of a cluster, as in `run_on_cluster`, or processes of this machine."""
-    if place is not None:
+    """Return processes of this machine, as many as `jobs` or `local:N` says, or workers elsewhere."""
+    local = _LOCAL.fullmatch(place or "")
+    if place is not None and not local:
         return functools.partial(run_on_cluster, place=place)
+    if local:
+        jobs = int(local[1] or os.cpu_count() or 1)
     return functools.partial(run_in_processes, jobs=jobs)
 
 

@@ -1,20 +1,18 @@
-"""The connection with a cluster: a scheduler that runs, or one that is started here."""
+"""The connection with a cluster, whose scheduler runs."""
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import platform
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.processes.system import interrupts_blocked
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -23,13 +21,12 @@ _PACKAGES = ("syncverify", "torch")
 # By name, of Python and of `_PACKAGES`; "" for a package that is not there.
 Versions = dict[str, str]
 _REACH_SECONDS: Final = 10
-_LOCAL = re.compile(r"local(?::([1-9][0-9]{0,2}))?")
 _ADDRESS = re.compile(r"[a-z]+://.+")
 
 
 @contextmanager
 def connected(place: str) -> Iterator[Client]:
-    """Yield a client: of `local`, `local:N`, the address of a scheduler, or a scheduler's file.
+    """Yield a client of a scheduler, by its address or its file.
 
     Raises:
         UsageError: There is no such cluster, or the versions of a worker differ.
@@ -41,48 +38,15 @@ def connected(place: str) -> Iterator[Client]:
         raise EnvironmentNotSupportedError(
             "a cluster needs the package distributed: pip install 'syncverify[cluster]'"
         ) from error
-    with ExitStack() as stack:
-        stack.enter_context(_quiet())
-        local = _LOCAL.fullmatch(place)
-        how: dict[str, Any] = {"address": place}
-        if local:
-            number = int(local[1] or os.cpu_count() or 1)
-            how["address"] = cluster = _started_here(distributed, number)
-            stack.callback(cluster.close)
-        elif not _ADDRESS.fullmatch(place):
-            how = {"scheduler_file": _checked(Path(place))}
-        client = _client(distributed, place, **how)
-        stack.callback(client.close)
+    with _quiet(), closing(_client(distributed, place)) as client:
         _check_versions(client)
         yield client
 
 
-def _started_here(distributed: Any, num_workers: int) -> Any:
-    """Start a scheduler and workers that end with this process, and that Ctrl-C passes by."""
-    # It imports `distributed`.
-    from syncverify.search.cluster.local_worker import LocalNanny
-
-    try:
-        with interrupts_blocked():
-            return distributed.LocalCluster(
-                n_workers=num_workers,
-                threads_per_worker=1,
-                worker_class=LocalNanny,
-                # Any port: several campaigns run side by side.
-                dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},
-                memory_limit=0,  # that of a subject is the machine's
-                silence_logs=logging.CRITICAL,
-                preload=["syncverify.search.cluster.local_worker"],
-            )
-    except RuntimeError as error:
-        raise UsageError(
-            f"cannot start workers on this machine: {error.__cause__ or error}; a script that "
-            'verifies needs `if __name__ == "__main__":`'
-        ) from error
-
-
-def _client(distributed: Any, place: str, **how: Any) -> Client:
+def _client(distributed: Any, place: str) -> Client:
+    how: dict[str, Any] = {"address": place}
+    if not _ADDRESS.fullmatch(place):
+        how = {"scheduler_file": _checked(Path(place))}
     try:
         client: Client = distributed.Client(
             **how, timeout=_REACH_SECONDS, set_as_default=False

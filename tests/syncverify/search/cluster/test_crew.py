@@ -58,7 +58,14 @@ def refuses(number: int) -> int:
 @pytest.fixture(scope="module")
 def place() -> Iterator[str]:
     """Yield the address of a scheduler with two workers."""
-    with connection._started_here(distributed, 2) as cluster:
+    with distributed.LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
+    ) as cluster:
         yield cluster.scheduler_address
 
 
