@@ -1,14 +1,29 @@
-"""The launch order of buckets, which is the same for any order of gradients."""
+"""The launch order of buckets, which is the same for any order of gradients.
 
-from collections.abc import Sequence
+Note [Writes that no hook sees]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Autograd calls a hook for each accumulation. A write to `.grad` by other code calls no
+hook, and between launch and `wait()` it races with the reduction. torch counts in-place
+writes to a tensor in `_version`, which is how it detects writes to tensors that
+autograd has saved. Views share the count of their buffer; a DTensor counts its
+operations by itself. So both counts are compared. Such a write may come from a hook of
+the user on an AccumulateGrad node, which torch calls after the hooks of the parameter.
+
+    counted        in-place operations on the buffer, on a view, on a DTensor
+    not counted    results of a process group (a test shows it for gloo): no false alarm
+    not seen       `torch._foreach_...` on DTensors, writes of a kernel through a
+                   pointer, writes through a `.data` that was taken before
+"""
+
+from collections.abc import Iterable, Sequence
 
 from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.errors import InFlightWriteError
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.step.given_up import launch_as_peers_have
-from syncverify.synchronizer.step.launch_watch import LaunchWatch
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
 
@@ -26,10 +41,10 @@ class LaunchOrder:
     def __init__(self, notes: Notes | None, bound: BoundRanks) -> None:
         # Buckets that communicate; a local bucket delays no other.
         self.buckets: list[Bucket] = []
-        self._num_launched = 0
+        # The first of them, each with torch's counts of writes at its launch.
+        self._launched: dict[Bucket, tuple[int, ...]] = {}
         self._notes = notes
         self._bound = bound
-        self._watch = LaunchWatch()
 
     def set_buckets(self, buckets: Sequence[Bucket]) -> None:
         """Set the buckets, in launch order."""
@@ -44,12 +59,11 @@ class LaunchOrder:
         """
         if in_backward and self._bound.are_shared:
             return
-        for bucket in self.buckets[self._num_launched :]:
+        for bucket in self.buckets[len(self._launched) :]:
             if bucket.state is not _READY:
                 return
             bucket.launch()
-            self._watch.note_launch(bucket)
-            self._num_launched += 1
+            self._launched[bucket] = _versions(bucket)
 
     def match_peer_launches(self, *, call: str) -> None:
         """Launch the buckets that peers have launched, in a step that is given up.
@@ -64,15 +78,50 @@ class LaunchOrder:
 
         It is to be raised once the reductions are complete.
         """
-        return self._watch.writes_in_flight()
+        written = {
+            bucket: names
+            for bucket, before in self._launched.items()
+            if (names := _written(bucket, before))
+        }
+        if not written:
+            return None
+        return InFlightWriteError(
+            "a gradient was written while it was being reduced",
+            expected="no write to .grad between the last backward and wait()",
+            got="; ".join(written.values()),
+            where=", ".join(bucket.label for bucket in written),
+        )
 
     def restart(self) -> None:
         """Start the next step."""
-        self._num_launched = 0
-        self._watch.restart()
+        self._launched.clear()
 
     def forget(self) -> None:
         """Drop the references to all buckets, and delay no other synchronizer."""
         self._bound.release()
         self.buckets.clear()
         self.restart()
+
+
+def _versions(bucket: Bucket) -> tuple[int, ...]:
+    """Return torch's count of writes to the buffer, and then to each DTensor."""
+    versions = (view.gradient._version for view in bucket.dtensor_views)  # noqa: SLF001
+    return (bucket.version, *versions)
+
+
+def _written(bucket: Bucket, before: Iterable[int]) -> str:
+    """Return the names of gradients that were written since; "" for none.
+
+    A write to the buffer is counted for all its views together.
+    """
+    buffer, *gradients = [
+        now - then for now, then in zip(_versions(bucket), before, strict=True)
+    ]
+    if buffer:
+        return f"one of {_names(bucket.views)}"
+    counts = zip(bucket.dtensor_views, gradients, strict=True)
+    return _names([view for view, num_writes in counts if num_writes])
+
+
+def _names(views: Iterable[GradientView]) -> str:
+    return ", ".join(view.plan.name for view in views)
