@@ -2,8 +2,7 @@
 
 Note [Late imports]
 torch takes seconds to import, and help or a bad argument need none of it. So this module, and
-those that it imports, import no torch. The function of a command imports the module that plays
-when it is called.
+those that it imports, import no torch. `_later` imports the module that plays when it is called.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 
 import click
 from click.core import ParameterSource
@@ -40,6 +40,11 @@ from syncverify.trace.source_lines import CodeLine
 
 # Where a replay keeps what the command that it runs has to show again.
 _EXPECTED = "syncverify.expected"
+
+
+def _later(place: str, *arguments: object) -> Callable[[], int]:
+    """Return the call of a function of another module, `module:function` of this folder."""
+    return lambda: resolve_name(f"syncverify.command.{place}")(*arguments)
 
 
 @click.group(
@@ -86,18 +91,13 @@ def run(options: RunOptions) -> int:
         beyond=options.backend == "sim" and not options.no_beyond,
     )
 
-    def play() -> int:
-        from syncverify.command.run import execute
-
-        return execute(chosen, began)
-
     def record(token: str, summary: str, lines: list[CodeLine], num_runs: int) -> int:
-        from syncverify.command.run import record_lost
-
-        return record_lost(chosen, token, summary, lines, num_runs)
+        lost = (chosen, token, summary, lines, num_runs)
+        return _later("run:record_lost", *lost)()
 
     files = (chosen.json_path, chosen.html_path, chosen.sarif_path)
     keeps = chosen.database or chosen.shown_as != "text" or any(files)
+    play = _later("run:execute", chosen, began)
     return _play_scenarios(play, chosen, record if keeps else None)
 
 
@@ -108,13 +108,7 @@ def run(options: RunOptions) -> int:
 @takes(ProbeOptions)
 def probe(options: ProbeOptions) -> int:
     """Find the contract that SUBJECT keeps: try each feature alone, print a table."""
-
-    def play() -> int:
-        from syncverify.command.probe import execute
-
-        return execute(options)
-
-    return _play_scenarios(play, options)
+    return _play_scenarios(_later("probe:execute", options), options)
 
 
 @cli.command(
@@ -132,13 +126,7 @@ def waits(options: WaitsOptions) -> int:
     OTHERS are subjects of the same code, such as the same class with another option: a line
     is needed if any subject needs the line.
     """
-
-    def play() -> int:
-        from syncverify.command.waits import execute
-
-        return execute(options)
-
-    return _play_scenarios(play, options)
+    return _play_scenarios(_later("waits:execute", options), options)
 
 
 @cli.command(
@@ -174,7 +162,7 @@ def replay(options: ReplayOptions) -> int:
     chosen = with_recorded(options)
     play = load_program(options.token_or_file)
     if play is None:
-        return _play_scenarios(lambda: _replay(chosen), chosen)
+        return _play_scenarios(_later("replay:execute", chosen), chosen)
     # The command of the program says at its end what was reproduced.
     words = words_of_program(play, replace(options, subject=chosen.subject))
     context = click.get_current_context()
@@ -213,16 +201,10 @@ def _play_scenarios(
     preparing = partial(prepare, "syncverify.playing.worker") if has_jobs else None
     return owned(
         after_imports(play, preparing),
-        lambda token: _replay(replace(again, token_or_file=token)),
+        lambda token: _later("replay:execute", replace(again, token_or_file=token))(),
         lambda token: replay_line(token, *named),
         record,
     )
-
-
-def _replay(options: ReplayOptions) -> int:
-    from syncverify.command.replay import execute
-
-    return execute(options)
 
 
 def _play_program(play: Callable[[], int], again: Callable[[str], str]) -> int:
@@ -248,13 +230,7 @@ def simulate(options: SimulateOptions) -> int:
 
     PROGRAM is module:function or file.py:function.
     """
-    expected = _expected()
-
-    def play() -> int:
-        from syncverify.command.programs import simulate as execute
-
-        return execute(options, expected)
-
+    play = _later("programs:simulate", options, _expected())
     return _play_program(play, lambda _: f"syncverify simulate {options.program}")
 
 
@@ -271,9 +247,7 @@ def record(options: RecordOptions) -> int:
 
     The traces stay in a folder, which `syncverify judge` reads.
     """
-    from syncverify.command.programs import record as execute
-
-    return execute(options, _expected())
+    return _later("programs:record", options, _expected())()
 
 
 @cli.command(epilog=examples("judge recorded-train", "judge recorded-train --html"))
@@ -281,9 +255,7 @@ def record(options: RecordOptions) -> int:
 @takes(JudgeOptions)
 def judge(options: JudgeOptions) -> int:
     """Judge the traces of a recorded script: races, early frees, mismatches, deadlocks."""
-    from syncverify.command.programs import judge as execute
-
-    return execute(options)
+    return _later("programs:judge", options)()
 
 
 @cli.command(
@@ -299,13 +271,7 @@ def parity(options: ParityOptions) -> int:
 
     MODULE is a file or a module with build, parallelize, batch, and loss or step.
     """
-    expected = _expected()
-
-    def play() -> int:
-        from syncverify.command.programs import parity as execute
-
-        return execute(options, expected)
-
+    play = _later("programs:parity", options, _expected())
     return _play_program(play, lambda _: f"syncverify parity {options.module}")
 
 
@@ -319,9 +285,7 @@ def read(options: ReadOptions) -> int:
 
     Each file is the dump of one rank, as pickle or JSON, with the rank at the end of its name.
     """
-    from syncverify.command.read import execute
-
-    return execute(options)
+    return _later("read:execute", options)()
 
 
 @cli.command()
@@ -333,13 +297,7 @@ def read(options: ReadOptions) -> int:
 )  # fmt: skip
 def export(options: ExportOptions) -> int:
     """Write a script that shows the wrong gradient of a token with torch and SUBJECT alone."""
-
-    def play() -> int:
-        from syncverify.command.export.execution import execute
-
-        return execute(options)
-
-    return _play_scenarios(play, options)
+    return _play_scenarios(_later("export.execution:execute", options), options)
 
 
 @cli.command(
@@ -354,9 +312,7 @@ def export(options: ExportOptions) -> int:
 )  # fmt: skip
 def init(path: Path, like: str) -> None:
     """Write an adapter for a synchronizer of yours, with test and contract, into PATH."""
-    from syncverify.command.init import execute
-
-    execute(path, like)
+    _later("init:execute", path, like)()
 
 
 @cli.command(
@@ -366,11 +322,6 @@ def init(path: Path, like: str) -> None:
 @takes(BankOptions)
 def bank(options: BankOptions) -> int:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""
-
-    def play() -> int:
-        from syncverify.command.bank.execution import execute
-
-        return execute(options)
-
+    play = _later("bank.execution:execute", options)
     # The token of a scenario does not tell the entry: the table above shows the last one.
     return _play_program(play, lambda it: replay_line(it, "SUBJECT", options.backend))
