@@ -1,34 +1,22 @@
-"""The shards of a search that were played, in a file that is never half written.
-
-Note [What a file may hold]
-    A file holds pickled values, since a report needs all facts of a violation. It may come from
-    another machine, as an artifact of CI. So nothing is imported for it, and only classes of
-    plain values are called: those of this package, sets and counters.
-"""
+"""The shards of a search that were played, in a file that is never half written."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import pickle
 import platform
-import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from filelock import FileLock, Timeout
-from typing_extensions import override
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.coverage import Coverage
 from syncverify.scenario.settings import Settings
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.judge import Identity
@@ -36,7 +24,11 @@ from syncverify.search.line_probe import modules_of
 from syncverify.search.result import SearchResult, merged
 from syncverify.search.shards import size_of_shards
 from syncverify.search.violation_database import is_server
-from syncverify.search.whole_file import make_ignored_folder, replace_file
+from syncverify.search.whole_file import (
+    make_ignored_folder,
+    plain_value,
+    replace_file,
+)
 from syncverify.subjects.subject import Subject
 
 _VERSION: Final = 2
@@ -170,7 +162,7 @@ class CampaignFile:
         if header != self._header(content):
             raise self._cannot_read("its content was changed, or its end is missing")
         try:
-            done = _PlainUnpickler(io.BytesIO(content)).load()
+            done = plain_value(content)
         except Exception as error:
             raise self._cannot_read(f"{error}") from error
         assert isinstance(done, DoneShards)
@@ -215,31 +207,6 @@ def forget(path: Path) -> None:
     """Delete the file of a search after its report is written."""
     path.unlink(missing_ok=True)
     path.with_suffix(".lock").unlink(missing_ok=True)
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Reads plain values of this package, sets and counters, and nothing else."""
-
-    @override
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a class of plain values.
-
-        Raises:
-            UnpicklingError: It is another one.
-        """
-        if (module, name) == ("collections", "Counter"):
-            return Counter
-        if (module, name) in {("builtins", "set"), ("builtins", "frozenset")}:
-            return super().find_class(module, name)
-        if module.partition(".")[0] == "syncverify" and module in sys.modules:
-            found = getattr(sys.modules[module], name, None)
-            if isinstance(found, type) and found.__module__ == module:
-                is_fixed = issubclass(found, Enum | tuple)
-                if dataclasses.is_dataclass(found) or is_fixed or found is Coverage:
-                    return found
-        raise pickle.UnpicklingError(
-            f"it names {module}.{name}, which is no plain value"
-        )
 
 
 def sources(subject: Subject) -> list[str]:

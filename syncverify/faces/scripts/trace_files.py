@@ -1,35 +1,25 @@
 """The file of a recording, in a folder.
 
 It is a line of JSON, a pickled value, and the SHA-256 of both. The line tells the format and the
-version: a file of another one is refused before its value is read. The value may hold values of this
-package, sets and torch's devices alone.
+version: a file of another one is refused before its value is read.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
-import io
 import json
 import pickle
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
-
-from typing_extensions import override
+from typing import Final
 
 from syncverify.errors import UsageError
 from syncverify.faces.scripts.recording import Recording
+from syncverify.search.whole_file import plain_value
 
 _FORMAT: Final = "syncverify recording 2"
 _DIGEST_BYTES: Final = 32
 _FILE: Final = "run.trace"
-# The classes of other packages that a file may name.
-_PLAIN: Final = {
-    ("builtins", "frozenset"),
-    ("builtins", "set"),
-    ("torch", "device"),
-}
 
 
 def write_recording(recording: Recording, folder: Path) -> None:
@@ -68,7 +58,7 @@ def read_recording(folder: Path) -> Recording:
     _check_header(path, line)
     if hashlib.sha256(content).digest() != digest:
         raise UsageError(f"{path} was cut or changed: its checksum is wrong")
-    recording: Recording = _OwnValues(io.BytesIO(value)).load()
+    recording: Recording = plain_value(value)
     return recording
 
 
@@ -86,17 +76,3 @@ def _check_header(path: Path, line: bytes) -> None:
             f"{path} was recorded by syncverify {by}, and this is "
             f"{version('syncverify')}: record the script again"
         )
-
-
-class _OwnValues(pickle.Unpickler):
-    """Reads values of this package, sets and devices alone: a file may come from anywhere."""
-
-    @override
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _PLAIN:
-            return getattr(importlib.import_module(module), name)
-        if module.startswith("syncverify."):
-            found = getattr(importlib.import_module(module), name, None)
-            if isinstance(found, type):
-                return found
-        raise UsageError(f"a recording holds no {module}.{name}")
