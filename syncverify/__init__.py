@@ -32,26 +32,6 @@ if TYPE_CHECKING:
     from syncverify.scenario.specs import MeshSpec as MeshSpec
     from syncverify.scenario.specs import ParameterSpec as ParameterSpec
 
-__all__ = [
-    "Capabilities",
-    "CoverageGap",
-    "MeshSpec",
-    "ParameterSpec",
-    "PlayedScenario",
-    "PropertyViolation",
-    "Scenario",
-    "SimTestCase",
-    "SyncverifyError",
-    "UsageError",
-    "assert_right",
-    "check",
-    "parity",
-    "play",
-    "region",
-    "simulate",
-    "verify",
-]
-
 # Name to module. `verification` imports strategies, and strategies import this package: an
 # import up here would be a cycle.
 _MODULES = {
@@ -73,6 +53,7 @@ _MODULES = {
     "simulate": "syncverify.faces.simulation.simulate",
     "verify": "syncverify.command.verification.verify",
 }
+__all__ = [*_MODULES]
 
 
 def _renderer_of(result: Rendered) -> Renderer:

@@ -102,7 +102,6 @@ class FakeBackend:
             tuple(played.get(rank, absent) for rank in range(num_ranks)),
             threads_fault(*_by_global_rank(chosen, threads, stall)),
             carries_data=False,
-            representatives=None if len(chosen) == num_ranks else chosen,
         )
 
     def close(self) -> None:

@@ -155,8 +155,6 @@ class Run:
     fault: Fault | None = None
     # False where collectives move no data (`fake`): values say nothing about the subject.
     carries_data: bool = True
-    # Global ranks that played for all others of a large world (`fake`); None where all played.
-    representatives: tuple[int, ...] | None = None
     remarks: tuple[str, ...] = ()  # sentences for the reader of a report
     # Frozen, as a constant is.
     device: torch.device = torch.device("cpu")  # noqa: RUF009
