@@ -58,26 +58,10 @@ from syncverify.synchronizer.plan.ownership import OwnedGradient
 from syncverify.synchronizer.synchronizer import GradientSynchronizer
 
 __all__ = [
-    "BucketNotReadyError",
-    "CommHook",
-    "CommHookError",
-    "ExplainedBucket",
-    "Explanation",
-    "GradientMismatchError",
-    "GradientSynchronizer",
-    "HookBucket",
-    "InFlightWriteError",
-    "InvalidArgumentError",
-    "LateAccumulationError",
-    "LifecycleError",
-    "NonFiniteGradientError",
-    "OwnedGradient",
-    "PlanMismatchError",
-    "ReductionFailedError",
-    "ReplacedGradientError",
-    "StepFailedError",
-    "SynchronizerConfig",
-    "SynchronizerError",
-    "UnfrozenParameterError",
-    "UnsupportedPlacementError",
-]
+    "BucketNotReadyError", "CommHook", "CommHookError", "ExplainedBucket", "Explanation",
+    "GradientMismatchError", "GradientSynchronizer", "HookBucket", "InFlightWriteError",
+    "InvalidArgumentError", "LateAccumulationError", "LifecycleError",
+    "NonFiniteGradientError", "OwnedGradient", "PlanMismatchError", "ReductionFailedError",
+    "ReplacedGradientError", "StepFailedError", "SynchronizerConfig", "SynchronizerError",
+    "UnfrozenParameterError", "UnsupportedPlacementError",
+]  # fmt: skip

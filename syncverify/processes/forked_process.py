@@ -122,15 +122,8 @@ class _Template:
 
 # Beginnings of variables that libraries read when they are imported, once for a template.
 _READ_BY_IMPORTS = (
-    "CUDA",
-    "GLOO",
-    "LD_",
-    "MKL",
-    "NCCL",
-    "OMP",
-    "PYTHONHASHSEED",
-    "TORCH",
-)
+    "CUDA", "GLOO", "LD_", "MKL", "NCCL", "OMP", "PYTHONHASHSEED", "TORCH",
+)  # fmt: skip
 # torch sets it at import, and reads it as it compiles: a worker gets it with its environment.
 _SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"
 # By process, since a fork shares no template with its parent, by number, and by variables.

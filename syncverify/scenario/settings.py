@@ -34,14 +34,8 @@ REPORT_FORMATS = {
 RECIPE_NAMES = ("ddp", "hooks", "optimizer", "globals")  # of `syncverify init`
 # Data that a training is played with, beside its own batch.
 DATA = (
-    "plain",
-    "unequal-tokens",
-    "padding",
-    "overflow",
-    "local-overflow",
-    "nan",
-    "all-ones",
-)
+    "plain", "unequal-tokens", "padding", "overflow", "local-overflow", "nan", "all-ones",
+)  # fmt: skip
 
 DEFAULT_RANKS = 4  # largest world
 # Features beyond the contract: scenarios of each feature, and runs to simplify the worst.

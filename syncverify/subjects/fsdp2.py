@@ -39,25 +39,16 @@ _WHY_NOT_OBSERVED: Final = (
 # a custom function or `autograd.grad` reaches the original, a changed parameter reaches no copy.
 _NOT_OBSERVED: Final = (
     *(str(feature) for feature in OPTIONAL if feature.topic == "backward"),
-    "use=pruned_branch",
-    "use=saves_for_backward",
-    "use=marks_dirty",
-    "use=non_differentiable",
-    "use=unmaterialized",
-    "use=needs_input_grad",
-    "use=differentiable_once",
-    "use=none_gradient",
-    "use=fused_accumulation",
-    "use=fused_main_grad",
-    "use=checkpointed_reentrant",
-    "use=checkpointed_and_not",
-    "use=checkpointed_nested",
-    "use=double_backward",
-    "use=jacobian_rows",
-    "use=hessian",
+    *(f"use={word}" for word in (
+        "pruned_branch", "saves_for_backward", "marks_dirty", "non_differentiable",
+        "unmaterialized", "needs_input_grad", "differentiable_once", "none_gradient",
+        "fused_accumulation", "fused_main_grad", "checkpointed_reentrant",
+        "checkpointed_and_not", "checkpointed_nested", "double_backward",
+        "jacobian_rows", "hessian",
+    )),
     "event=raise_in_backward",
     *(f"event={word}" for word, event in EVENTS.items() if event.change),
-)
+)  # fmt: skip
 
 
 class _Substitution(TorchFunctionMode):
@@ -235,12 +226,15 @@ class FullyShardedSubject(ParameterHolder):
 
     def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
         """Wrap a module of the parameter group with a number, from 0."""
-        self._shard(module, _mesh(device, in_halves=number > 0))
+        self._shard(module, device, in_halves=number > 0)
 
-    def _shard(self, module: nn.Module, mesh: DeviceMesh) -> None:
+    def _shard(
+        self, module: nn.Module, device: torch.device, *, in_halves: bool
+    ) -> None:
         """Call `fully_shard` with the options that are arguments of it."""
-        if "shard_size" in self.options:
-            mesh = _mesh_of_shards(mesh.device_type, self.options["shard_size"])
+        half = dist.get_world_size() // 2 if in_halves else 0
+        size = self.options.get("shard_size", half if half > 1 else 0)
+        mesh = _mesh_of_shards(device.type, size)
         fully_shard(module, mesh=mesh, mp_policy=self._mp_policy())
 
     def _mp_policy(self) -> MixedPrecisionPolicy:
@@ -270,12 +264,7 @@ class HybridShardedSubject(FullyShardedSubject):
 
     @override
     def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
-        self._shard(module, _mesh(device, in_halves=True))
-
-
-def _mesh(device: torch.device, *, in_halves: bool) -> DeviceMesh:
-    half = dist.get_world_size() // 2 if in_halves else 0
-    return _mesh_of_shards(device.type, half if half > 1 else 0)
+        self._shard(module, device, in_halves=True)
 
 
 def _mesh_of_shards(device_type: str, size: int) -> DeviceMesh:

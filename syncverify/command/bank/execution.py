@@ -25,17 +25,9 @@ from syncverify.subjects.bugbank.entry import Entry
 _TABLE_WIDTH = 200  # characters, where output is not a terminal
 TABLE_VERSION = 1
 _HEADINGS = (
-    "id",
-    "source",
-    "caught by",
-    "contract",
-    "on",
-    "scenarios",
-    "seconds",
-    "ranks x parameters x steps",
-    "cause",
-    "twin",
-)
+    "id", "source", "caught by", "contract", "on", "scenarios", "seconds",
+    "ranks x parameters x steps", "cause", "twin",
+)  # fmt: skip
 
 
 @playing()

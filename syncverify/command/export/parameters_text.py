@@ -25,30 +25,11 @@ from syncverify.scenario.specs import (
 )
 
 # Names that the script gives to its own values.
-_TAKEN = frozenset(
-    [
-        "actual",
-        "check",
-        "dist",
-        "expected",
-        "folder",
-        "local",
-        "loss",
-        "mesh",
-        "reshaped_mesh",
-        "transposed_mesh",
-        "multiprocessing",
-        "nn",
-        "rank",
-        "run",
-        "synchronizer",
-        "sys",
-        "tempfile",
-        "terms",
-        "torch",
-        "train",
-    ]
-)
+_TAKEN = frozenset([
+    "actual", "check", "dist", "expected", "folder", "local", "loss", "mesh",
+    "reshaped_mesh", "transposed_mesh", "multiprocessing", "nn", "rank", "run",
+    "synchronizer", "sys", "tempfile", "terms", "torch", "train",
+])  # fmt: skip
 _SPECIAL = {"inf": "torch.inf", "-inf": "-torch.inf", "nan": "torch.nan"}
 
 

@@ -21,17 +21,10 @@ from syncverify.explain.repair.ran_lines import RanLines
 from syncverify.explain.repair.source_edit import Function, Source, blocks_of, source_of
 from syncverify.trace.source_lines import SourceLine
 
-_COLLECTIVES: Final = frozenset(
-    {
-        "all_reduce",
-        "all_reduce_coalesced",
-        "all_to_all_single",
-        "allreduce",
-        "reduce",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-    }
-)
+_COLLECTIVES: Final = frozenset({
+    "all_reduce", "all_reduce_coalesced", "all_to_all_single", "allreduce", "reduce",
+    "reduce_scatter", "reduce_scatter_tensor",
+})  # fmt: skip
 _Exit = ast.Return | ast.Raise | ast.Continue | ast.Break
 _Decision = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Match
 _MAX_FUNCTIONS: Final = 12

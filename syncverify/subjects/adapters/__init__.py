@@ -24,14 +24,7 @@ from syncverify.subjects.adapters.kinds import (
 )
 
 __all__ = [
-    "LOCAL_MEAN",
-    "ONE_BACKWARD_A_STEP",
-    "Adapter",
-    "GlobalsAdapter",
-    "HooksAdapter",
-    "LossModule",
-    "ModuleAdapter",
-    "OptimizerAdapter",
-    "ParameterHolder",
+    "LOCAL_MEAN", "ONE_BACKWARD_A_STEP", "Adapter", "GlobalsAdapter", "HooksAdapter",
+    "LossModule", "ModuleAdapter", "OptimizerAdapter", "ParameterHolder",
     "RevealingOptimizer",
-]
+]  # fmt: skip

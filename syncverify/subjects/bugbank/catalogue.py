@@ -14,15 +14,9 @@ from syncverify.subjects import bugbank
 from syncverify.subjects.bugbank.entry import MARK, Entry
 
 FAMILIES = (
-    "numerics",
-    "ordering",
-    "lifecycle",
-    "layout",
-    "cross-rank",
-    "autograd",
-    "memory",
+    "numerics", "ordering", "lifecycle", "layout", "cross-rank", "autograd", "memory",
     "faults",
-)
+)  # fmt: skip
 
 
 @functools.cache
