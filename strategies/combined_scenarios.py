@@ -18,11 +18,7 @@ from hypothesis import strategies as st
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.scenario import PARAMETER_WORDS, SCENARIO_WORDS, Scenario
-from syncverify.scenario.words import (
-    allowed_words,
-    has_no_impossible_pair,
-    with_word,
-)
+from syncverify.scenario.words import allowed_words, has_no_impossible_pair, with_word
 
 
 def _fits_any(name: str) -> bool:

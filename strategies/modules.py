@@ -20,11 +20,7 @@ from syncverify.scenario.specs import MeshSpec, ParameterSpec
 _ONE_OWN_IN = 4
 _NAMES = [name for name in WORDS["module"] if name != PLAIN]
 _DRAWN_APART = frozenset({"accumulations", "steps", "buckets"})
-_DTYPES: list[Dtypes] = [
-    ("float32", None),
-    ("bfloat16", None),
-    ("bfloat16", "float32"),
-]
+_DTYPES: list[Dtypes] = [("float32", None), ("bfloat16", None), ("bfloat16", "float32")]
 
 
 @functools.lru_cache

@@ -9,13 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.feature_table import (
-    CANCELLING,
-    PLAIN,
-    TABLE,
-    WORDS,
-    ZERO,
-)
+from syncverify.scenario.feature_table import CANCELLING, PLAIN, TABLE, WORDS, ZERO
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec

@@ -19,10 +19,7 @@ Parameters = tuple[ParameterSpec, ...]
 @functools.lru_cache
 @st.composite
 def used_by(
-    draw: st.DrawFn,
-    parameters: Parameters,
-    *,
-    capabilities: Capabilities = EVERYTHING,
+    draw: st.DrawFn, parameters: Parameters, *, capabilities: Capabilities = EVERYTHING
 ) -> Parameters:
     """Generate the ranks and micro-batches whose losses use some neighboring parameters.
 

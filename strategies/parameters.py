@@ -59,10 +59,7 @@ _USUAL_FOR_ONE_CROSSED = 2
 @functools.lru_cache
 @st.composite
 def parameters(
-    draw: st.DrawFn,
-    mesh: MeshSpec,
-    *,
-    capabilities: Capabilities = EVERYTHING,
+    draw: st.DrawFn, mesh: MeshSpec, *, capabilities: Capabilities = EVERYTHING
 ) -> ParameterSpec:
     """Generate one parameter with an empty name; the list that holds it names it.
 

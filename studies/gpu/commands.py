@@ -39,9 +39,7 @@ def run_tests(device: torch.device, folder: str = "tests") -> Result:
 
 
 def run_searches(
-    device: torch.device,
-    subjects: Sequence[str] = SUBJECTS,
-    examples: int = EXAMPLES,
+    device: torch.device, subjects: Sequence[str] = SUBJECTS, examples: int = EXAMPLES
 ) -> Result:
     """Search on one rank under torchrun."""
     backend = transport_of(device)

@@ -5,12 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from studies.documents import Document, table
-from studies.pages.conformance_columns import (
-    COLUMNS,
-    Cell,
-    Observed,
-    observed_columns,
-)
+from studies.pages.conformance_columns import COLUMNS, Cell, Observed, observed_columns
 from studies.releases.marks import marked
 from syncverify.report.observed import EXPLAINED
 from syncverify.scenario.feature_table import OPTIONAL

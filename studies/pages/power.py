@@ -27,10 +27,7 @@ from syncverify.scenario.settings import DEFAULT_RANKS
 from syncverify.scenario.space import Space
 from syncverify.search.drawing import Drawing, EndedError
 from syncverify.search.judge import Draw
-from syncverify.search.missing_values import (
-    num_reserved,
-    scenarios_of_missing_values,
-)
+from syncverify.search.missing_values import num_reserved, scenarios_of_missing_values
 
 CONTRACTS: Final = {"plain": PLAIN_CONTRACT, "everything": EVERYTHING}
 NUM_SAMPLES = 4000

@@ -61,9 +61,7 @@ def main(
                 if not chosen:
                     continue
                 played = play(
-                    folder / "cpu" / file,
-                    per_test_seconds=GLOO_SECONDS,
-                    chosen=chosen,
+                    folder / "cpu" / file, per_test_seconds=GLOO_SECONDS, chosen=chosen
                 )
                 keep_gloo(file, played)
             passed = sum(each.outcome == "passed" for each in played.values())

@@ -74,9 +74,7 @@ def play(
         return dict(results_of(ElementTree.parse(report).iter("testcase")))
 
 
-def results_of(
-    cases: Iterable[ElementTree.Element],
-) -> Iterator[tuple[str, Result]]:
+def results_of(cases: Iterable[ElementTree.Element]) -> Iterator[tuple[str, Result]]:
     """Yield `Class.test` and the result of each test of a report."""
     for case in cases:
         kind = case.get("classname", "").rpartition(".")[2]

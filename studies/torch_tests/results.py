@@ -125,10 +125,7 @@ def _with_gloo(row: PlayedTest, outcome: str, error: str) -> PlayedTest:
     # Another exception on gloo may be one of the CPU alone.
     is_same = row.simulated == outcome == "failed" and row.error == error
     return replace(
-        row,
-        gloo=outcome,
-        gloo_error=error,
-        verdict=SAME if is_same else row.verdict,
+        row, gloo=outcome, gloo_error=error, verdict=SAME if is_same else row.verdict
     )
 
 

@@ -102,12 +102,7 @@ class Explanation:
     is_rebuilt: bool = False
 
     @classmethod
-    def of(
-        cls,
-        plans: Iterable[BucketPlan],
-        *,
-        is_rebuilt: bool = False,
-    ) -> Self:
+    def of(cls, plans: Iterable[BucketPlan], *, is_rebuilt: bool = False) -> Self:
         """Describe plans in launch order."""
         buckets: list[ExplainedBucket] = []
         num_launches = 0

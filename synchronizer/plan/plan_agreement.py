@@ -162,9 +162,7 @@ def mesh_ranks(plans: Sequence[BucketPlan]) -> list[list[int]]:
 
 
 def refuse_different_plans(
-    plans: Sequence[BucketPlan],
-    notes: Notes | None,
-    config: SynchronizerConfig,
+    plans: Sequence[BucketPlan], notes: Notes | None, config: SynchronizerConfig
 ) -> None:
     """Refuse to bind where ranks that share buckets have different plans, or unequal replicas.
 

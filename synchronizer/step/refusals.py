@@ -224,11 +224,7 @@ def refuse_started_step(sequence: BucketSequence, *, count: int) -> None:
 
 
 def _refuse_missing(
-    missing: list[tuple[Bucket, GradientView]],
-    *,
-    call: str,
-    moment: str,
-    expected: str,
+    missing: list[tuple[Bucket, GradientView]], *, call: str, moment: str, expected: str
 ) -> None:
     if missing:
         counts = (f"{view.plan.name} {view.num_accumulations}" for _, view in missing)

@@ -9,11 +9,7 @@ from contextlib import suppress
 
 import psutil
 
-from syncverify.command.process_exit import (
-    BAD_USAGE,
-    HARNESS_FAILED,
-    complain,
-)
+from syncverify.command.process_exit import BAD_USAGE, HARNESS_FAILED, complain
 
 # As an argument, which argparse lets a user shorten, and as a value of PET_NNODES.
 _OPTION = re.compile(r"--nn\w*[=\0](\d+):(\d+)\0")

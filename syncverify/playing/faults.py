@@ -9,13 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from syncverify.errors import InternalError, RunEndedError, SyncverifyError
-from syncverify.plain_text import (
-    in_one_line,
-    kind_of,
-    message_of,
-    noun_of,
-    without_ids,
-)
+from syncverify.plain_text import in_one_line, kind_of, message_of, noun_of, without_ids
 from syncverify.playing.messages import JobOutcome, unpack_result
 from syncverify.playing.program.subject_error import (
     SubjectRaisedError,

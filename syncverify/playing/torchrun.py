@@ -30,11 +30,7 @@ from syncverify.errors import NoVerdictError, UsageError
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.announcement import announce, token_of_a_death
 from syncverify.playing.process_rank import Seat
-from syncverify.playing.rank_player import (
-    GRACE_SECONDS,
-    IF_THE_STORE_LIVES,
-    RankPlayer,
-)
+from syncverify.playing.rank_player import GRACE_SECONDS, IF_THE_STORE_LIVES, RankPlayer
 from syncverify.playing.roll_call import call_roll, facts_about, own_device
 from syncverify.playing.torchrun_ranks import RemoteRank, StoreGathering
 from syncverify.processes.owner_link import Ends, listen

@@ -18,11 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from syncverify.errors import UsageError
-from syncverify.scenario.contract import (
-    FEATURE_FIELDS,
-    PLAIN_CONTRACT,
-    Capabilities,
-)
+from syncverify.scenario.contract import FEATURE_FIELDS, PLAIN_CONTRACT, Capabilities
 
 _FIRST_VERSION: Final = 1
 _DEFAULTS: Final = dataclasses.asdict(PLAIN_CONTRACT)

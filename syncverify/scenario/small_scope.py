@@ -35,12 +35,7 @@ from syncverify.scenario.feature_table import TABLE, WORDS
 from syncverify.scenario.features import features_of, features_outside
 from syncverify.scenario.layout import most_group_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import (
-    REPLICATE,
-    MeshSpec,
-    ParameterSpec,
-    shard,
-)
+from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, shard
 from syncverify.scenario.words import allowed_words, with_word, words_at
 
 # Topics whose words any plain scenario can take.

@@ -24,11 +24,7 @@ from syncverify.search.line_probe import modules_of
 from syncverify.search.result import SearchResult, merged
 from syncverify.search.shards import size_of_shards
 from syncverify.search.violation_database import is_server
-from syncverify.search.whole_file import (
-    make_ignored_folder,
-    plain_value,
-    replace_file,
-)
+from syncverify.search.whole_file import make_ignored_folder, plain_value, replace_file
 from syncverify.subjects.subject import Subject
 
 _VERSION: Final = 2

@@ -19,10 +19,7 @@ from syncverify.search.drawing import Drawing, EndedError, Listed
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Draw, Judge, JudgedRun, RunListener
 from syncverify.search.line_probe import played_lines
-from syncverify.search.missing_values import (
-    num_reserved,
-    scenarios_of_missing_values,
-)
+from syncverify.search.missing_values import num_reserved, scenarios_of_missing_values
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.result import SearchResult, StatisticsCollector
 

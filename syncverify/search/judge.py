@@ -112,11 +112,7 @@ class Judge:
     _explored: dict[bytes, _Explored] = field(default_factory=dict)
 
     def judge_scenario(
-        self,
-        scenario: Scenario,
-        draw: Draw,
-        *,
-        twice: bool = False,
+        self, scenario: Scenario, draw: Draw, *, twice: bool = False
     ) -> JudgedRun:
         """Return the first run of a scenario that fails, or else the default one.
 

@@ -41,9 +41,7 @@ class PlayedLines:
     played: frozenset[int]
 
 
-def merged_lines(
-    parts: list[Mapping[str, PlayedLines]],
-) -> dict[str, PlayedLines]:
+def merged_lines(parts: list[Mapping[str, PlayedLines]]) -> dict[str, PlayedLines]:
     """Combine the lines of several processes, by file."""
     together: dict[str, PlayedLines] = {}
     for path, lines in (item for part in parts for item in part.items()):

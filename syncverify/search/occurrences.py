@@ -163,9 +163,7 @@ def _forms(
     return {form: _root(form, explained) for form in explained}
 
 
-def _own_causes(
-    steps: Mapping[Identity, int | None],
-) -> dict[Identity, list[Identity]]:
+def _own_causes(steps: Mapping[Identity, int | None]) -> dict[Identity, list[Identity]]:
     """Return by identity of one run, by rank, its causes that have no cause themselves.
 
     Causes of a cause are not always causes: a mistake of an order leads to an error, and an error

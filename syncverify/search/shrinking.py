@@ -114,9 +114,7 @@ def with_needed_features(judge: Judge, found: FoundViolation) -> FoundViolation:
     judge.budget.runs_left = _MAX_FEATURE_RUNS
     own = judge.subject.capabilities
     return smallest(
-        found,
-        lambda least: with_one_feature_less(least.scenario, own),
-        judge.shown_in,
+        found, lambda least: with_one_feature_less(least.scenario, own), judge.shown_in
     )
 
 

@@ -23,7 +23,5 @@ class D9dSubject(GradientSynchronizer):  # type: ignore[misc]  # untyped, or mis
     """
 
     capabilities = Capabilities(
-        varying_accumulations=True,
-        overlaps_backward=True,
-        takes_cuda_streams=True,
+        varying_accumulations=True, overlaps_backward=True, takes_cuda_streams=True
     )

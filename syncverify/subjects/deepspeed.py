@@ -17,10 +17,7 @@ from typing_extensions import override
 from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
-SUBJECTS = {
-    "deepspeed-zero1": "ZeroOneSubject",
-    "deepspeed-zero2": "ZeroTwoSubject",
-}
+SUBJECTS = {"deepspeed-zero1": "ZeroOneSubject", "deepspeed-zero2": "ZeroTwoSubject"}
 PACKAGE = "deepspeed"
 
 try:

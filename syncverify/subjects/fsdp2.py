@@ -26,10 +26,7 @@ from syncverify.subjects.adapters import (
 from syncverify.subjects.fsdp2_options import OPTIONS
 from syncverify.subjects.subject_options import SubjectOption
 
-SUBJECTS = {
-    "fsdp2": "FullyShardedSubject",
-    "hsdp": "HybridShardedSubject",
-}
+SUBJECTS = {"fsdp2": "FullyShardedSubject", "hsdp": "HybridShardedSubject"}
 
 _WHY_NOT_OBSERVED: Final = (
     "the adapter holds copies of the parameters, so a word would be about the adapter"

@@ -47,7 +47,7 @@ _ALL: Final[Mapping[str, SubjectOption]] = {
     "shard_size": _COUNT,
 }
 _NO_SETTERS: Final = {
-    *("reduce_dtype", "gradient_sync", "all_reduce", "reshard", "shard_size"),
+    *("reduce_dtype", "gradient_sync", "all_reduce", "reshard", "shard_size")
 }
 _OF_SHARDS: Final = {"reshard_after_forward", "shard_size"}
 

@@ -15,10 +15,7 @@ from typing_extensions import override
 from syncverify.subjects.adapters import LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
-SUBJECTS = {
-    "megatron": "MegatronSubject",
-    "megatron-shards": "ShardedMegatronSubject",
-}
+SUBJECTS = {"megatron": "MegatronSubject", "megatron-shards": "ShardedMegatronSubject"}
 PACKAGE = "megatron-core"
 
 try:

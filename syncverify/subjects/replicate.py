@@ -21,10 +21,7 @@ from syncverify.subjects.fsdp2 import FullyShardedSubject
 from syncverify.subjects.fsdp2_options import OPTIONS_WITHOUT_SHARDS
 from syncverify.subjects.subject_options import SubjectOption
 
-SUBJECTS = {
-    "replicate": "ReplicateSubject",
-    "replicate-fsdp": "ReplicateAsFsdpSubject",
-}
+SUBJECTS = {"replicate": "ReplicateSubject", "replicate-fsdp": "ReplicateAsFsdpSubject"}
 
 
 class ReplicateSubject(DistributedDataParallelSubject):

@@ -51,9 +51,7 @@ def without_dispatch_modes() -> AbstractContextManager[None]:
     return _with_stack([])
 
 
-def modes_in_place(
-    modes: Sequence[TorchDispatchMode],
-) -> AbstractContextManager[None]:
+def modes_in_place(modes: Sequence[TorchDispatchMode]) -> AbstractContextManager[None]:
     """Put other modes in the place of a program's, above the harness's, for a block."""
     before = _get_current_dispatch_mode_stack()
     own = [mode for mode in before if isinstance(mode, HarnessMode)]

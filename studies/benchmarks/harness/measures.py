@@ -16,12 +16,7 @@ from studies.benchmarks.harness.players import (
     play_threaded,
     seconds_of_cores,
 )
-from studies.benchmarks.harness.scenarios import (
-    drawn,
-    four_ranks,
-    subject,
-    three_axes,
-)
+from studies.benchmarks.harness.scenarios import drawn, four_ranks, subject, three_axes
 from studies.benchmarks.measure import Measure, ratio, speedup, summary
 from studies.benchmarks.rounds import Rounds, Times, take_turns, timed
 from syncverify.playing.fake import FakeBackend
@@ -59,12 +54,7 @@ class Sizes:
 
 
 SMOKE = Sizes(
-    rounds=2,
-    slow_rounds=2,
-    spawn_rounds=2,
-    sim_edge=1,
-    fake_edge=1,
-    num_drawn=4,
+    rounds=2, slow_rounds=2, spawn_rounds=2, sim_edge=1, fake_edge=1, num_drawn=4
 )
 
 

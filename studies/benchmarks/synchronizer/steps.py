@@ -103,11 +103,7 @@ def _times_by_model(
         gc.collect()  # a synchronizer that is still bound would delay the launches of the next
         mean = replace(averaging(dist.group.WORLD), gradient_hook=gradient_hook)
         contestants = _contestants(
-            name,
-            sizes.models[label],
-            sizes.bucket_mib,
-            mean,
-            set_to_none=set_to_none,
+            name, sizes.models[label], sizes.bucket_mib, mean, set_to_none=set_to_none
         )
         times[name] = take_turns(contestants, rounds, line_up=dist.barrier)
         contestants.clear()

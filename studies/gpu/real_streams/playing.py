@@ -44,10 +44,7 @@ class StreamedRun:
 
 
 def play_on_streams(
-    scenario: Scenario,
-    subject: Subject,
-    device: torch.device,
-    slow: Kind | None = None,
+    scenario: Scenario, subject: Subject, device: torch.device, slow: Kind | None = None
 ) -> StreamedRun:
     """Play a scenario once.
 

@@ -18,9 +18,7 @@ from syncverify.command.export.subject_text import subject_text
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
-from syncverify.judge.properties.collectives import (
-    accumulation_is_local_until_reduced,
-)
+from syncverify.judge.properties.collectives import accumulation_is_local_until_reduced
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.violation import Violation
 from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE

@@ -17,10 +17,7 @@ from syncverify.command.export.parameters_text import (
     variable_names,
 )
 from syncverify.command.export.shown_gradient import ShownGradient
-from syncverify.command.export.subject_text import (
-    SubjectText,
-    embedded,
-)
+from syncverify.command.export.subject_text import SubjectText, embedded
 from syncverify.command.export.training_text import TrainingText, bucket_text
 from syncverify.plain_text import plain
 from syncverify.playing.program.graphs.backwards import BACKWARDS

@@ -27,12 +27,7 @@ from syncverify.judge.ordering.clocks import Lane
 from syncverify.judge.ordering.happens_before import Observer, walk
 from syncverify.sim.recording.operators import Effects
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.sim.recording.raw_accesses import (
-    RawAccess,
-    RawFree,
-    RawPlace,
-    merged,
-)
+from syncverify.sim.recording.raw_accesses import RawAccess, RawFree, RawPlace, merged
 from syncverify.trace.records import (
     Access,
     CollectiveLaunch,

@@ -13,11 +13,7 @@ from typing import Any, Final
 
 from syncverify.errors import LayerError
 from syncverify.explain.case import Case
-from syncverify.explain.repair.comparison import (
-    Measured,
-    regression,
-    worse_than_right,
-)
+from syncverify.explain.repair.comparison import Measured, regression, worse_than_right
 from syncverify.explain.repair.cost import Cost, MeasuringRecorder, cost_of
 from syncverify.explain.repair.other_scenarios import measured_scenarios
 from syncverify.explain.repair.scope import Scope, listening

@@ -126,10 +126,7 @@ class _Watch(RankRecorder):
     """
 
     def __init__(
-        self,
-        made: dict[int, Synchronizer],
-        patterns: Collection[str],
-        num_steps: int,
+        self, made: dict[int, Synchronizer], patterns: Collection[str], num_steps: int
     ) -> None:
         super().__init__()
         self.differing: dict[int, list[LeftOver]] = {}

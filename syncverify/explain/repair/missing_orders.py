@@ -178,10 +178,7 @@ def _names(stream: str, scope: Scope) -> Iterator[Name]:
 
 def _in_loop(name: Name, *lines: str) -> tuple[str, ...]:
     if name.is_optional:
-        lines = (
-            f"if {name.text} is not None:",
-            *(f"    {line}" for line in lines),
-        )
+        lines = (f"if {name.text} is not None:", *(f"    {line}" for line in lines))
     if not name.loop:
         return lines
     return (f"{name.loop}:", *(f"    {line}" for line in lines))

@@ -24,11 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.explain.waits.answers import (
-    Answer,
-    NeedWord,
-    PlayedSubject,
-)
+from syncverify.explain.waits.answers import Answer, NeedWord, PlayedSubject
 from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.static_calls import calls_in
 from syncverify.explain.waits.taken_out import (

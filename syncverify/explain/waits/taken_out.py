@@ -21,11 +21,7 @@ from syncverify.explain.waits.answers import HarmWithout, WhyUndecided
 from syncverify.explain.waits.exposed_time import Link, microseconds
 from syncverify.explain.witness.witness_search import find_witness
 from syncverify.judge.evidence import WrongGradient
-from syncverify.judge.ordering.removed_points import (
-    kept_references,
-    points_of,
-    without,
-)
+from syncverify.judge.ordering.removed_points import kept_references, points_of, without
 from syncverify.judge.properties import judge_run
 from syncverify.judge.properties.lifecycle import fault_identity
 from syncverify.judge.violation import Violation

@@ -70,11 +70,7 @@ def record(
     ]
     for rank, process in enumerate(processes):
         process.send(RankJob(script, rank, num_ranks, device, names_torch))
-    hub = Hub(
-        processes,
-        hang_timeout_seconds,
-        passes_stalls=device == "cuda",
-    )
+    hub = Hub(processes, hang_timeout_seconds, passes_stalls=device == "cuda")
     was_interrupted = False
     try:
         hub.run()

@@ -15,9 +15,7 @@ from torch.distributed.tensor import DTensor
 from syncverify.trace.run import Misfit
 
 
-def misfits_of(
-    parameters: Mapping[str, nn.Parameter],
-) -> dict[str, tuple[Misfit, ...]]:
+def misfits_of(parameters: Mapping[str, nn.Parameter]) -> dict[str, tuple[Misfit, ...]]:
     """Return how gradients differ in form from those of plain torch, by name of the parameter.
 
     Placements on a mesh axis of one rank make no difference.

@@ -37,10 +37,7 @@ from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.stacks import line_of
 
-_SUBJECTS = (
-    "syncverify.subjects",
-    "syncverify.synchronizer",
-)
+_SUBJECTS = ("syncverify.subjects", "syncverify.synchronizer")
 # Statements of a module make them; its name is an attribute of theirs.
 _CACHED = type(functools.cache(lambda: None))
 _DEFINED = (type, types.FunctionType, _CACHED)

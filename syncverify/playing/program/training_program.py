@@ -32,10 +32,7 @@ from syncverify.playing.program.graphs.backwards import num_backwards
 from syncverify.scenario.feature_row import ChangeKind, base_word, variant
 from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.step_plan import (
-    num_agreed_micro_batches,
-    num_micro_batches,
-)
+from syncverify.scenario.step_plan import num_agreed_micro_batches, num_micro_batches
 from syncverify.trace.run import ObservationPoint
 
 Method = Literal[

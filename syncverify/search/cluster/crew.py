@@ -23,12 +23,7 @@ from syncverify.errors import InternalError, SyncverifyError, UsageError
 from syncverify.import_path import import_path, user_folders
 from syncverify.processes.owner_link import Waits, leave_lost, tell_owner
 from syncverify.search.cluster.connection import connected, versions_here
-from syncverify.search.cluster.worker import (
-    CallLost,
-    RemoteCall,
-    call_apart,
-    end_calls,
-)
+from syncverify.search.cluster.worker import CallLost, RemoteCall, call_apart, end_calls
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -28,10 +28,7 @@ from syncverify.subjects.adapters.recorded import RecordedGlobals, RecordedParam
 
 # Plain training steps of local tensors, averaged over all ranks.
 LOCAL_MEAN = Capabilities(
-    reduction="mean",
-    tensors="local",
-    varying_accumulations=True,
-    needs_data=True,
+    reduction="mean", tensors="local", varying_accumulations=True, needs_data=True
 )
 # Contract of a synchronizer that has no `no_sync()`: each step is one backward.
 ONE_BACKWARD_A_STEP = replace(

@@ -10,11 +10,7 @@ from typing_extensions import override
 from studies.redteam.bases import Main, Plain, Views
 from studies.redteam.program import wrong
 from syncverify.scenario.contract import Capabilities
-from syncverify.subjects.bugbank.bases.placements import (
-    grad_dtype,
-    like,
-    reduce_groups,
-)
+from syncverify.subjects.bugbank.bases.placements import grad_dtype, like, reduce_groups
 
 
 @wrong(

@@ -12,10 +12,7 @@ from typing_extensions import override
 from studies.redteam.bases import Main, Plain, Views
 from studies.redteam.program import wrong
 from syncverify.scenario.contract import Capabilities
-from syncverify.subjects.bugbank.bases.placements import (
-    local,
-    reduce_groups,
-)
+from syncverify.subjects.bugbank.bases.placements import local, reduce_groups
 
 
 @wrong(

@@ -14,10 +14,7 @@ from typing_extensions import override
 from studies.redteam.bases import Plain
 from studies.redteam.program import wrong
 from syncverify.scenario.contract import Capabilities
-from syncverify.subjects.bugbank.bases.placements import (
-    local_grad,
-    reduce_groups,
-)
+from syncverify.subjects.bugbank.bases.placements import local_grad, reduce_groups
 
 
 @wrong(

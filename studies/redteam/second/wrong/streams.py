@@ -10,10 +10,7 @@ from typing_extensions import override
 from studies.redteam.bases import Plain, Streams
 from studies.redteam.program import wrong
 from syncverify.scenario.contract import Capabilities
-from syncverify.subjects.bugbank.bases.placements import (
-    local,
-    local_grad,
-)
+from syncverify.subjects.bugbank.bases.placements import local, local_grad
 from syncverify.subjects.bugbank.bases.view_buckets import ViewBuckets
 
 
