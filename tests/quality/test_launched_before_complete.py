@@ -76,9 +76,7 @@ def test_a_second_reduction_in_wait_hides_no_early_reduction(
 
 
 @pytest.mark.parametrize("axes", [("dp",), ("dp", "tp")])
-def test_a_use_in_flight_of_a_complete_bucket_stays_one(
-    axes: tuple[str, ...],
-) -> None:
+def test_a_use_in_flight_of_a_complete_bucket_stays_one(axes: tuple[str, ...]) -> None:
     assert TOUCHED in related(WritesInFlight, axes=axes)
 
 

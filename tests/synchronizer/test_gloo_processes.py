@@ -16,10 +16,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard
 
-from syncverify.synchronizer import (
-    GradientSynchronizer,
-    SynchronizerConfig,
-)
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from syncverify.synchronizer.hooks import bf16_error_feedback
 from tests.programs import parameter
 

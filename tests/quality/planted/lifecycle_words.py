@@ -19,9 +19,7 @@ from syncverify.subjects.bugbank.bases.placements import local
 from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.subjects.bugbank.cross_rank import PacksWhatIsUsed
 from syncverify.subjects.bugbank.entry import Marked, marking
-from syncverify.subjects.bugbank.faults import (
-    KeepsCountsOfFailedStep,
-)
+from syncverify.subjects.bugbank.faults import KeepsCountsOfFailedStep
 from syncverify.subjects.bugbank.lifecycle.storage import (
     ForgetsEarlierMicroBatches,
     TrustsViews,

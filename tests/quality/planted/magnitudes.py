@@ -7,10 +7,7 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from studies.redteam.bases import Main, Plain
-from studies.redteam.second.wrong.numbers import (
-    ChunksOfSixtyFourKi,
-    LargeInHalfWidth,
-)
+from studies.redteam.second.wrong.numbers import ChunksOfSixtyFourKi, LargeInHalfWidth
 from studies.redteam.wrong.sizes import FoldsOnePair
 from studies.redteam.wrong.values import (
     ClearsByProduct,

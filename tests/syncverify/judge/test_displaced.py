@@ -7,10 +7,7 @@ import torch
 
 from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
-from syncverify.judge.properties.circumstances import (
-    fitting_causes,
-    other_readings,
-)
+from syncverify.judge.properties.circumstances import fitting_causes, other_readings
 from syncverify.judge.reference import ExpectedGradient, reference
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario

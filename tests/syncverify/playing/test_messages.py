@@ -7,12 +7,7 @@ import pytest
 import torch
 
 from syncverify.errors import InternalError
-from syncverify.playing.messages import (
-    JobOutcome,
-    pack,
-    unpack_outcome,
-    unpack_result,
-)
+from syncverify.playing.messages import JobOutcome, pack, unpack_outcome, unpack_result
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

@@ -49,9 +49,7 @@ def look(
         campaign_of(found, settings, frozenset) as campaign,
     ):
         result = search(
-            *(found, backend, settings, heard),
-            crew=crew,
-            campaign=campaign,
+            *(found, backend, settings, heard), crew=crew, campaign=campaign
         )
     return replace(result, seconds=0, campaign=None)
 

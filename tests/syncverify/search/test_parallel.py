@@ -37,13 +37,7 @@ def look(
     assert crew is not None
     with closing(open_backend("sim", resolved)) as backend:
         listening = heard or Listening()
-        return search(
-            resolved,
-            backend,
-            settings,
-            listening,
-            crew=crew,
-        )
+        return search(resolved, backend, settings, listening, crew=crew)
 
 
 @pytest.mark.long
