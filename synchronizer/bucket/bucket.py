@@ -234,7 +234,7 @@ class Bucket:
             self._reduction.start(self._buffer)
         self.state, self._is_open = BucketState.LAUNCHED, False
         if self.times:
-            self.times.note_launched()
+            self.times.launched_ns = time.perf_counter_ns()
 
     def _take_over_soon(self, view: GradientView) -> None:
         """Copy gradients into their views while the caches of the host still have them."""
@@ -289,7 +289,7 @@ class Bucket:
         if not is_reduced:
             self._end_locally(scale)
         if self.times:
-            self.times.note_done()
+            self.times.done_ns = self.times.done_ns or time.perf_counter_ns()
         self.state, self._is_open = BucketState.REDUCED, False
 
     def leave(self) -> None:

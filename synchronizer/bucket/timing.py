@@ -1,6 +1,5 @@
 """Times of each bucket: ready, launched and done; and ranges for a profile."""
 
-import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -19,20 +18,12 @@ class BucketTimes:
         ready_ns: Time at which every gradient had come, or the step was flushed.
         launched_ns: Time at which the reduction was queued; None where the bucket stays
             local.
-        done_ns: Time at which `wait()` had waited for the bucket.
+        done_ns: Time at which the first `wait()` had waited for the bucket.
     """
 
     ready_ns: int
     launched_ns: int | None = None
     done_ns: int | None = None
-
-    def note_launched(self) -> None:
-        """Take the time at which the reduction was queued."""
-        self.launched_ns = time.perf_counter_ns()
-
-    def note_done(self) -> None:
-        """Take the time of the first wait."""
-        self.done_ns = self.done_ns or time.perf_counter_ns()
 
 
 def profiled(name: str) -> AbstractContextManager[object]:

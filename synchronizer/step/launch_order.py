@@ -22,8 +22,6 @@ from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.errors import InFlightWriteError
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
-from syncverify.synchronizer.ranks.notes import Notes
-from syncverify.synchronizer.step.given_up import launch_as_peers_have
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
 
@@ -34,16 +32,14 @@ class LaunchOrder:
     See Note [One launch order] in `plan/grouping.py`.
 
     Args:
-        notes: Notes to the peers; None without peers.
         bound: The ranks of this synchronizer, which tell of others that are bound.
     """
 
-    def __init__(self, notes: Notes | None, bound: BoundRanks) -> None:
+    def __init__(self, bound: BoundRanks) -> None:
         # Buckets that communicate; a local bucket delays no other.
         self.buckets: list[Bucket] = []
         # The first of them, each with torch's counts of writes at its launch.
         self._launched: dict[Bucket, tuple[int, ...]] = {}
-        self._notes = notes
         self._bound = bound
 
     def set_buckets(self, buckets: Sequence[Bucket]) -> None:
@@ -64,14 +60,6 @@ class LaunchOrder:
                 return
             bucket.launch()
             self._launched[bucket] = _versions(bucket)
-
-    def match_peer_launches(self, *, call: str) -> None:
-        """Launch the buckets that peers have launched, in a step that is given up.
-
-        Raises `PlanMismatchError` where a peer does not publish its launches in time.
-        """
-        if self._notes is not None:
-            launch_as_peers_have(self.buckets, self._notes, call=call)
 
     def writes_in_flight(self) -> InFlightWriteError | None:
         """Return the error for gradients that were written since their launch.

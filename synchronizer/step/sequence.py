@@ -30,6 +30,7 @@ from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
+from syncverify.synchronizer.step.given_up import launch_as_peers_have
 from syncverify.synchronizer.step.launch_order import LaunchOrder
 from syncverify.synchronizer.step.required_count import known_count
 from syncverify.synchronizer.transport.streams import SideStream
@@ -54,7 +55,7 @@ class BucketSequence:
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
         bound = BoundRanks(plan.scope.ranks for plan in self.plans if plan.scope)
-        self._launches = LaunchOrder(notes, bound)
+        self._launches, self._notes = LaunchOrder(bound), notes
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         self._views = self._attachments.views
@@ -144,8 +145,12 @@ class BucketSequence:
             self._collector.stop()
 
     def match_peer_launches(self, *, call: str) -> None:
-        """Launch the buckets that peers have launched, in a step that is given up."""
-        self._launches.match_peer_launches(call=call)
+        """Launch the buckets that peers have launched, in a step that is given up.
+
+        Raises `PlanMismatchError` where a peer does not publish its launches in time.
+        """
+        if self._notes is not None:
+            launch_as_peers_have(self._launches.buckets, self._notes, call=call)
 
     def view(self, number: int) -> GradientView:
         """Return the view of a parameter, by its number."""
