@@ -62,21 +62,8 @@ from syncverify.strategies.training_programs import (
 )
 
 __all__ = [
-    "accumulations",
-    "backwards",
-    "bucket_caps",
-    "caller_streams",
-    "meshes",
-    "module_parameter_lists",
-    "modules",
-    "parameter_lists",
-    "parameters",
-    "placements",
-    "readiness_orders",
-    "scenarios",
-    "schedules",
-    "shapes",
-    "step_events",
-    "used_by",
+    "accumulations", "backwards", "bucket_caps", "caller_streams", "meshes",
+    "module_parameter_lists", "modules", "parameter_lists", "parameters", "placements",
+    "readiness_orders", "scenarios", "schedules", "shapes", "step_events", "used_by",
     "uses",
-]
+]  # fmt: skip

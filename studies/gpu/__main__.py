@@ -28,16 +28,9 @@ from syncverify.command.process_exit import run_command
 
 FAILED = 1
 PARTS: tuple[Part, ...] = (
-    installation.PART,
-    words.PART,
-    commands.TESTS,
-    commands.SEARCHES,
-    shared_device.PART,
-    bank.PART,
-    traces.PART,
-    host_waits.PART,
-    step_time.PART,
-)
+    installation.PART, words.PART, commands.TESTS, commands.SEARCHES, shared_device.PART,
+    bank.PART, traces.PART, host_waits.PART, step_time.PART,
+)  # fmt: skip
 
 
 @click.command()

@@ -15,18 +15,10 @@ from studies.mutants.targets import TARGETS
 PACKAGE = Path(__file__).parents[2] / "synchronizer"
 
 OPERATORS: tuple[Operator, ...] = (
-    ordering.drop_wait,
-    ordering.late_wait,
-    ordering.wrong_stream,
-    ordering.swap_order,
-    ordering.rank_dependent_order,
-    ordering.early_free,
-    state.skip_zero,
-    state.stale_view,
-    state.lose_accumulation,
-    state.drop_reset,
-    state.drop_hook_removal,
-)
+    ordering.drop_wait, ordering.late_wait, ordering.wrong_stream, ordering.swap_order,
+    ordering.rank_dependent_order, ordering.early_free, state.skip_zero, state.stale_view,
+    state.lose_accumulation, state.drop_reset, state.drop_hook_removal,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,20 +12,14 @@ from syncverify.scenario.feature_table import OPTIONAL
 
 _GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Parameters and meshes": (
-        "mesh",
-        "placement",
-        "on_mesh",
-        "shape",
-        "dtype",
-        "listed",
-        "memory_format",
+        "mesh", "placement", "on_mesh", "shape", "dtype", "listed", "memory_format",
     ),
     "Use in the forward": ("used", "use"),
     "Backward": ("backward",),
     "Steps": ("event", "update"),
     "Streams and order": ("launch", "readiness", "synchronizers", "replicas"),
     "Modules": ("module",),
-}
+}  # fmt: skip
 # Of the README: columns and rows, each with its title there.
 _FRONT_COLUMNS: Final = {
     "synchronizer": "ours",

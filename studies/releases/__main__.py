@@ -22,15 +22,10 @@ PAGES = [
     *(
         ROOT / "docs" / f"{name}.md"
         for name in (
-            "adopting",
-            "comparison",
-            "conformance",
-            "findings",
-            "index",
-            "timemachine",
+            "adopting", "comparison", "conformance", "findings", "index", "timemachine",
         )
     ),
-]
+]  # fmt: skip
 
 
 @click.command()

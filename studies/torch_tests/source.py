@@ -161,13 +161,8 @@ def _archived(source: Path, tag: str) -> tuple[bytes, str]:
     """Return the archive of a commit, and its name: that of the tag, or the newest one."""
     for name in (tag, "HEAD"):
         command = [
-            "git",
-            "-C",
-            str(source),
-            "rev-parse",
-            "--short=12",
-            f"{name}^{{commit}}",
-        ]
+            "git", "-C", str(source), "rev-parse", "--short=12", f"{name}^{{commit}}",
+        ]  # fmt: skip
         found = subprocess.run(command, capture_output=True, text=True, check=False)
         if found.returncode == 0:
             commit = found.stdout.strip()

@@ -16,13 +16,9 @@ from syncverify.trace.records import Moment
 from syncverify.trace.source_lines import SourceLine
 
 HookKind = Literal[
-    "tensor hook",
-    "node pre-hook",
-    "saved-tensor hook",
-    "post-accumulate hook",
-    "node hook",
-    "final callback",
-]
+    "tensor hook", "node pre-hook", "saved-tensor hook", "post-accumulate hook",
+    "node hook", "final callback",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

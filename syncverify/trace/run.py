@@ -14,24 +14,16 @@ from syncverify.trace.source_lines import CodeLine, Origin, SourceLine
 
 ObservationPoint = Literal["accumulated", "reduced", "zeroed", "unbound"]
 FaultKind = Literal[
-    "raised",
-    "deadlock",
-    "collective_mismatch",
-    "never_returns",
-    "step_bound",
+    "raised", "deadlock", "collective_mismatch", "never_returns", "step_bound",
     "process_died",
-]
+]  # fmt: skip
 # Such a run took a process, or holds it for good, so it is played rarely or never again.
 ENDED_FROM_OUTSIDE: Final = frozenset({"never_returns", "process_died"})
 # Differences in form between a gradient and the one that plain torch would leave.
 FormCause = Literal[
-    "wrong_type",
-    "wrong_mesh",
-    "wrong_placements",
-    "wrong_strides",
-    "keeps_graph",
+    "wrong_type", "wrong_mesh", "wrong_placements", "wrong_strides", "keeps_graph",
     "inference_tensor",
-]
+]  # fmt: skip
 # A difference and a sentence about it.
 Misfit = tuple[FormCause, str]
 Trace = Sequence[TraceRecord]  # of one rank

@@ -65,33 +65,17 @@ _PROGRAM = str(Path(_HARNESS) / "playing" / "program") + os.sep
 _WITH_HOOKS = (
     _PROGRAM,
     *_in_torch(
-        "autograd/graph.py",
-        "distributed/_composable",
-        "distributed/algorithms",
-        "distributed/fsdp",
-        "nn/parallel",
-        "utils/checkpoint.py",
+        "autograd/graph.py", "distributed/_composable", "distributed/algorithms",
+        "distributed/fsdp", "nn/parallel", "utils/checkpoint.py",
     ),
-)
+)  # fmt: skip
 # Parts of torch that hand devices to C++ code, print devices, or compare those of a forward with
 # those of a backward: a training program may run one, and torch the other.
 _NEAR_KERNELS = _in_torch(
-    "_decomp",
-    "_dynamo",
-    "_functorch",
-    "_higher_order_ops",
-    "_inductor",
-    "_ops.py",
-    "_prims",
-    "_refs",
-    "_subclasses",
-    "_tensor_str.py",
-    "distributed/tensor/_dispatch.py",
-    "fx",
-    "jit",
-    "library.py",
-    "utils/checkpoint.py",
-)
+    "_decomp", "_dynamo", "_functorch", "_higher_order_ops", "_inductor", "_ops.py",
+    "_prims", "_refs", "_subclasses", "_tensor_str.py", "distributed/tensor/_dispatch.py",
+    "fx", "jit", "library.py", "utils/checkpoint.py",
+)  # fmt: skip
 _RUNTIME = str(Path(traceback.__file__).parent)
 # Installed packages lie inside the runtime's folder, and a subject may be one.
 _PACKAGES = str(Path(_TORCH).parent)

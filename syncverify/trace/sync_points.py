@@ -9,14 +9,9 @@ from typing_extensions import override
 from syncverify.trace.source_lines import SourceLine
 
 PointKind = Literal[
-    "stream_wait",
-    "event",
-    "host_wait",
-    "work_wait",
-    "record_stream",
-    "barrier",
+    "stream_wait", "event", "host_wait", "work_wait", "record_stream", "barrier",
     "reference",
-]
+]  # fmt: skip
 # The calls of each kind, in torch's words.
 CALLS: Final[dict[PointKind, str]] = {
     "stream_wait": "wait_stream() or wait_event()",

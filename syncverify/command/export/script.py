@@ -81,13 +81,9 @@ for name in ("Event", "Stream", "current_stream", "default_stream", "stream", "s
     setattr(torch.cuda, name, MagicMock())
 torch.Tensor.record_stream = MagicMock()"""
 _ALWAYS: Final = (
-    "import multiprocessing",
-    "import sys",
-    "import tempfile",
-    "import torch",
-    "import torch.distributed as dist",
-    "from torch import nn",
-)
+    "import multiprocessing", "import sys", "import tempfile", "import torch",
+    "import torch.distributed as dist", "from torch import nn",
+)  # fmt: skip
 # Imports of some scenarios only, by a name that the script then has.
 _IMPORTS: Final = {
     "Path": "from pathlib import Path",

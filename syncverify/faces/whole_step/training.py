@@ -26,14 +26,8 @@ Split = Mapping[str, int] | Sequence[str] | Function
 # The words of data that a training is played with.
 PLAIN, UNEQUAL_TOKENS, PADDING, OVERFLOW, LOCAL_OVERFLOW, NAN, ALL_ONES = DATA
 _FUNCTIONS: Final = (
-    "build",
-    "parallelize",
-    "batch",
-    "optimizer",
-    "loss",
-    "step",
-    "scaler",
-)
+    "build", "parallelize", "batch", "optimizer", "loss", "step", "scaler",
+)  # fmt: skip
 _MAY_LACK: Final = ("loss", "step", "scaler")
 _DTYPES: Final = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 

@@ -44,23 +44,11 @@ _DEFINED = (type, types.FunctionType, _CACHED)
 _COUNTED = (torch.Tensor, dist.Work)
 # Types whose objects lead to the whole program, to objects of torch, or to their class alone.
 _NOT_FOLLOWED = (
-    threading.Thread,
-    types.ModuleType,
-    types.FrameType,
-    types.BuiltinFunctionType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    str,
-    bytes,
-    int,
-    float,
-    type(None),
-    torch.dtype,
-    dist.ProcessGroup,
-    DeviceMesh,
-)
+    threading.Thread, types.ModuleType, types.FrameType, types.BuiltinFunctionType,
+    types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType,
+    types.WrapperDescriptorType, str, bytes, int, float, type(None), torch.dtype,
+    dist.ProcessGroup, DeviceMesh,
+)  # fmt: skip
 
 
 class Before:

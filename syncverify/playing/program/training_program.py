@@ -36,14 +36,8 @@ from syncverify.scenario.step_plan import num_agreed_micro_batches, num_micro_ba
 from syncverify.trace.run import ObservationPoint
 
 Method = Literal[
-    "bind",
-    "set_required_accumulations",
-    "flush",
-    "wait",
-    "reset",
-    "zero_grad",
-    "unbind",
-]
+    "bind", "set_required_accumulations", "flush", "wait", "reset", "zero_grad", "unbind",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
