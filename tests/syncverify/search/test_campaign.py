@@ -109,7 +109,9 @@ def test_a_file_holds_plain_values_alone(tmp_path: Path) -> None:
         look(tmp_path)
     evil = pickle.dumps(print)
     file.path.write_bytes(file._header(evil) + b"\n" + evil)
-    with pytest.raises(UsageError, match=r"the file names builtins\.print, which is no"):
+    with pytest.raises(
+        UsageError, match=r"the file names builtins\.print, which is no"
+    ):
         look(tmp_path)
     file.path.write_bytes(b"syncverify 2 of-others x\n")  # such as of another torch
     assert begins_at(tmp_path) == 1

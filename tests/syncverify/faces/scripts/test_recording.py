@@ -21,7 +21,6 @@ from syncverify.faces.simulation.simulation import Simulation
 from tests.syncverify.faces.simulation.faulty_programs import FAULTS, Fault
 from tests.warm_python import ROOT, python
 
-
 HEAD = """
 import os, sys, signal, time
 import torch
