@@ -19,6 +19,7 @@ from syncverify.judge.whole_step.causes import (
     Scaled,
     StepMistake,
     TermsWeighted,
+    UsesWeighted,
     Weighted,
     WrongQuantity,
 )
@@ -45,7 +46,7 @@ def places_of(
     run: Run | None,
     backwards: Sequence[SourceLine] = (),
 ) -> tuple[SourceLine, ...]:
-    """Return where to look: collectives that the mistake is about, then functions.
+    """Return where to look: uses and collectives that the mistake is about, then functions.
 
     The backwards are lines of the program that call `backward()` in the step.
     """
@@ -59,6 +60,8 @@ def places_of(
     functions = [getattr(training, name) for name in _functions(finding)]
     lines = (_first_line(each) for each in functions if each is not None)
     listed = [*collectives[:_MAX_COLLECTIVES], *(each for each in lines if each)]
+    if isinstance(finding.cause, UsesWeighted):
+        listed = [*finding.cause.lines, *listed]
     return tuple(dict.fromkeys(listed))
 
 
@@ -125,7 +128,7 @@ def _reduced_over(cause: StepMistake) -> list[frozenset[str]]:
             return [axes]
         case CopiesRoundedApart(axes=axes):
             return [axes]
-        case Scaled(axes=sets):
+        case Scaled(axes=sets) | UsesWeighted(axes=sets):
             return [*sets]
         case OtherCoefficient(norm=NormOf() as norm):
             return _reduced_over(norm)

@@ -21,6 +21,7 @@ from syncverify.faces.whole_step.data import (
     constant_gradients,
 )
 from syncverify.faces.whole_step.training import Training
+from syncverify.faces.whole_step.uses import ForwardLines, noted_uses
 from syncverify.faces.whole_step.watching import StepWatch
 from syncverify.faces.whole_step.wired import (
     Wired,
@@ -114,18 +115,24 @@ def trained(
 def plain_gradients(
     training: Training, parts: Sequence[Any], step: int, start: NamedTensors
 ) -> PlainGradients:
-    """Return the gradients of parts of a step's batch on one rank, from parameters before the step."""
+    """Return the gradients of a step on one rank, from parameters before it, and of parts of its batch."""
     wired = wired_on(training, None)
     with torch.no_grad():
         for name, parameter in wired.parameters.items():
             if (value := start.get(name)) is not None:
                 parameter.copy_(value)
     losses = [_losses(wired, tree_map(training.cast, part)) for part in parts]
-    terms = _losses(wired, training.whole_batch(step))
+    with ForwardLines() as lines:
+        terms = _losses(wired, training.whole_batch(step))
     several = terms if len(terms) > 1 else {}
+    total = _total(terms)
+    with noted_uses(total, wired.parameters, lines) as uses:
+        whole = _gradients(wired, total)
     return PlainGradients(
+        whole,
         [_gradients(wired, _total(each)) for each in losses],
         {name: _gradients(wired, each) for name, each in several.items()},
+        uses,
     )
 
 

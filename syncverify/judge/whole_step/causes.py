@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.values import Quantity
+from syncverify.trace.source_lines import SourceLine
 
 
 class StepMistake:
@@ -52,6 +53,30 @@ class TermsWeighted(StepMistake):
     axes: frozenset[frozenset[str]] = frozenset()
     # Whether that is the number of micro-batches, or its reciprocal.
     is_number_of_parts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UsesWeighted(StepMistake):
+    """The uses of a parameter in the forward pass count by wrong factors in its gradient."""
+
+    factors: tuple[
+        float, ...
+    ]  # of each use, in the order of the forward; 1 where it is right
+    # Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
+    axes: frozenset[frozenset[str]] = frozenset()
+    # Lines of the uses that count wrongly, of the first parameter.
+    lines: tuple[SourceLine, ...] = ()
+
+
+# Names of right gradients that add up to a gradient, with the factor of each.
+SumOfRight = tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MixedUp(StepMistake):
+    """Gradients have the right ones of other parameters in their place, or added to them."""
+
+    sums: tuple[tuple[str, SumOfRight], ...]  # of each wrong gradient; empty for zeros
 
 
 @dataclass(frozen=True, slots=True)

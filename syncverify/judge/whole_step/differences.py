@@ -49,6 +49,11 @@ class ComparedValue:
         return 0.0 if self.is_exact else self.tolerance
 
     @property
+    def is_zero(self) -> bool:
+        """Tell whether no rank has a number other than zero."""
+        return not any(each is not None and each.any() for each in self.got.values())
+
+    @property
     def relative_slack(self) -> float:
         """The slack as a part of the largest right element."""
         size = max(map(size_of, self.expected.values()))

@@ -24,6 +24,7 @@ from syncverify.judge.whole_step.factors import (
     rounded,
 )
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
+from syncverify.judge.whole_step.mixed_up import mixed_up
 from syncverify.judge.whole_step.mixtures import (
     Explained,
     mixtures,
@@ -78,6 +79,9 @@ def _tried(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
         explained = grouped((each, cause) for each, cause in pairs if cause is not None)
         tried += [each for each in explained if _proves(*each, known)]
     mixed = [*mixtures(found, known)]
+    named = {each for _, explained in (*tried, *mixed) for each in explained}
+    left = [each for each in found if each not in named or each.is_zero]
+    mixed += mixed_up(left, known)
     # Where a part has no tokens, a factor explains a mean of means as well.
     has_empty_part = len(usable(known.parts)) < len(known.parts)
     return [*mixed, *tried] if has_empty_part else [*tried, *mixed]
@@ -270,13 +274,10 @@ def _biases(
 
 def _gives(wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors) -> bool:
     """Tell whether one rank has the wrong gradients if it starts with some parameters."""
-    step = wrong[0].step
-    batch = play.reference.values.batches[step]
     try:
-        found = play.gradients_of([batch], step, start)
+        gradients = play.gradients_of([], wrong[0].step, start).whole
     except UsageError:
         return False
-    (gradients,) = found.parts
     for each in wrong:
         if each.name not in gradients:
             return False

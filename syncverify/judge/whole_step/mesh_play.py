@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,9 +20,17 @@ from syncverify.judge.whole_step.parts import (
     pieces,
 )
 from syncverify.judge.whole_step.values import NamedTensors, Quantity, RankValues
+from syncverify.trace.source_lines import Origin
 
 # Names of parameters, by the axes over which they are split.
 Classes = Mapping[frozenset[str], tuple[str, ...]]
+
+
+class Use(NamedTuple):
+    """A use of a parameter in the forward pass, and what it adds to the gradient."""
+
+    part: torch.Tensor
+    line: Origin | None  # None for a custom function
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,9 @@ class Known:
     # Gradient of the loss of each micro-batch of each different part, by name; none where there is
     # one.
     micro_batches: Sequence[Mapping[str, torch.Tensor]] = ()
+    # Right gradients of all parameters, and the uses of each on one rank, by name.
+    whole: NamedTensors = field(default_factory=dict)
+    uses: Mapping[str, Sequence[Use]] = field(default_factory=dict)
 
     @property
     def layout(self) -> Layout:
@@ -145,10 +156,12 @@ class Squares:
 class PlainGradients:
     """Gradients on one rank, by name."""
 
+    whole: Mapping[str, torch.Tensor]  # of the loss of the whole batch
     # Gradients of the loss, for each part of a batch.
     parts: list[dict[str, torch.Tensor]]
     # Gradients of each term of the loss of the whole batch, where there are several.
     terms: dict[str, dict[str, torch.Tensor]]
+    uses: Mapping[str, Sequence[Use]]  # in the order of the forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +178,7 @@ class MeshPlay:
     has_loss: bool
     # Whether there is a schedule, and the user's step does not take it.
     leaves_schedule: bool
-    # Plays parts of a batch on one rank, in a step, from given parameters, and returns their
+    # Plays a step on one rank, and parts of its batch, from given parameters, and returns the
     # gradients.
     gradients_of: Callable[[Sequence[Any], int, NamedTensors], PlainGradients]
     # Plays the optimizer on the gradients of a rank, and returns its values by step.
@@ -213,8 +226,11 @@ class MeshPlay:
 
         It starts with parameters of one rank, or with the ranks' own.
         """
+        without_loss = Known(
+            self, whole=self.reference.tensors(Quantity.GRADIENT, step)
+        )
         if not self.has_loss:
-            return Known(self)
+            return without_loss
         number = self.num_micro_batches
         batches, part_of = _different_parts(self.ranks, step)
         smaller = [each for part in batches for each in micro_batches(part, number)]
@@ -223,7 +239,7 @@ class MeshPlay:
             found = self.gradients_of(listed, step, start)
         except UsageError:
             # The loss needs more than a rank's part. Fewer mistakes can be named then.
-            return Known(self)
+            return without_loss
         before = self.ranks[0].steps[step - 1].tensors if step else {}
         return Known(
             self,
@@ -232,6 +248,8 @@ class MeshPlay:
             terms=found.terms,
             before=before.get(Quantity.GRADIENT),
             micro_batches=found.parts[len(batches) :],
+            whole=found.whole,
+            uses=found.uses,
         )
 
     def start(self, step: int) -> NamedTensors:

@@ -20,6 +20,7 @@ from syncverify.judge.whole_step.factors import (
 )
 from syncverify.judge.whole_step.mesh_play import Known
 from syncverify.judge.whole_step.parts import piece
+from syncverify.trace.source_lines import lines_among
 
 _ELEMENTS_IN_LOWER_DTYPES: Final = 4
 # A part of a sum: gradients by name.
@@ -29,15 +30,13 @@ Explained = tuple[causes.StepMistake, list[ComparedValue]]
 
 def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
     """Yield weights of parts of the batch, or of terms, with the gradients that they explain."""
-    for mixed in _solved(found, [*known.terms.values()], known):
-        wrong, _, explained = mixed
-        ratios = [rounded_weight(float(each)) for each in wrong]
-        first = next((each for each in ratios if each != 1), 1.0)
-        axes = axes_with(known.layout, first) if first > 0 else frozenset()
+    for ratios, explained in _ratios(found, [*known.terms.values()], known):
+        first = next(each for each in ratios if each != 1)
         factors = tuple(zip(known.terms, ratios, strict=True))
         is_parts = first > 0 and known.is_number_of_parts(first)
-        if {*ratios} != {1.0}:
-            yield causes.TermsWeighted(factors, axes, is_parts), explained
+        axes = _axes_with_first(ratios, known)
+        yield causes.TermsWeighted(factors, axes, is_parts), explained
+    yield from _uses(found, known)
     yield from _micro_batches(found, known)
     parts = usable(known.parts)
     num_empty = len(known.parts) - len(parts)
@@ -54,13 +53,33 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         )
 
 
+def _uses(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
+    """Yield by which factors the uses of parameters count, of those with as many uses together."""
+    uses = {each: known.uses.get(each.name, ()) for each in found}
+    for number in sorted({*map(len, uses.values())}):
+        used = [each for each in found if len(uses[each]) == number]
+        columns = [{e.name: uses[e][i].part for e in used} for i in range(number)]
+        for ratios, explained in _ratios(used, columns, known):
+            pairs = zip(ratios, uses[explained[0]], strict=True)
+            lines = lines_among(u.line for ratio, u in pairs if ratio != 1 and u.line)
+            axes = _axes_with_first(ratios, known)
+            yield causes.UsesWeighted(tuple(ratios), axes, lines), explained
+
+
+def _axes_with_first(
+    ratios: Sequence[float], known: Known
+) -> frozenset[frozenset[str]]:
+    """Return the axes whose number of ranks is the first wrong factor, or its reciprocal."""
+    first = next(each for each in ratios if each != 1)
+    return axes_with(known.layout, first) if first > 0 else frozenset()
+
+
 def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
     """Yield by which factors micro-batches count, where these are the same on all ranks."""
     columns, number = known.micro_batches, known.play.num_micro_batches
     if len(usable(columns)) < len(columns):
         return
-    for wrong, right, explained in _solved(found, columns, known):
-        ratios = [rounded_weight(float(each)) for each in wrong / right]
+    for ratios, explained in _ratios(found, columns, known):
         factors = ratios[:number]
         by_rank = torch.tensor(ratios).view(-1, number)
         is_same = torch.allclose(by_rank, by_rank[:1], rtol=RELATIVE, atol=RELATIVE)
@@ -72,11 +91,18 @@ def _only_wrong(
     found: Sequence[ComparedValue], columns: Sequence[Column], known: Known
 ) -> torch.Tensor | None:
     """Return the weights of wrong gradients where no weights give the right ones."""
-    if sum(_num_elements(each) for each in found) <= len(columns):
+    if are_few(found, len(columns)):
         return None
     if weights_of(found, columns, known, right=True) is not None:
         return None
     return weights_of(found, columns, known, right=False)
+
+
+def are_few(found: Sequence[ComparedValue], num_weights: int) -> bool:
+    """Tell whether so many weights would fit any gradients: as many numbers, or rounded ones."""
+    elements = sum(next(iter(each.expected.values())).numel() for each in found)
+    is_rounded = any(each.slack for each in found)
+    return elements <= num_weights * (_ELEMENTS_IN_LOWER_DTYPES if is_rounded else 1)
 
 
 def usable(parts: Sequence[Column]) -> list[Column]:
@@ -87,6 +113,16 @@ def usable(parts: Sequence[Column]) -> list[Column]:
         if all(bool(value.isfinite().all()) for value in each.values())
         if any(bool(value.any()) for value in each.values())
     ]
+
+
+def _ratios(
+    found: Sequence[ComparedValue], columns: Sequence[Column], known: Known
+) -> Iterator[tuple[list[float], list[ComparedValue]]]:
+    """Yield wrong weights divided by right ones where some differ, and what they explain."""
+    for wrong, right, explained in _solved(found, columns, known):
+        ratios = [rounded_weight(float(each)) for each in wrong / right]
+        if {*ratios} != {1.0}:
+            yield ratios, explained
 
 
 def _solved(
@@ -103,9 +139,7 @@ def _solved(
         return
     for subset in ([*found], *([each] for each in found)):
         slack = max((each.slack for each in subset), default=0.0)
-        # As many numbers as weights fit any tensor; with rounding, some more do.
-        fewest_elements = len(columns) * (_ELEMENTS_IN_LOWER_DTYPES if slack else 1)
-        if sum(_num_elements(each) for each in subset) <= fewest_elements:
+        if are_few(subset, len(columns)):
             continue
         wrong = weights_of(subset, columns, known, right=False)
         right = weights_of(subset, columns, known, right=True)
@@ -135,10 +169,6 @@ def _simplest(
         [0.0 if abs(ratio) <= each else simplest(ratio, each) for ratio, each in pairs],
         dtype=ratios.dtype,
     )
-
-
-def _num_elements(found: ComparedValue) -> int:
-    return next(iter(found.expected.values())).numel()
 
 
 def weights_of(
@@ -192,7 +222,7 @@ def _system(
         if got is None or not any(found.name in each for each in columns):
             return None
         pieces = [
-            _piece(each.get(found.name), found, rank, known).double().flatten()
+            piece_of(each.get(found.name), found, rank, known).double().flatten()
             for each in columns
         ]
         rows.append(torch.stack(pieces, dim=1))
@@ -203,7 +233,7 @@ def _system(
     return torch.cat(rows), torch.cat(targets)
 
 
-def _piece(
+def piece_of(
     value: torch.Tensor | None, found: ComparedValue, rank: int, known: Known
 ) -> torch.Tensor:
     """Return a rank's part of a whole value; zeros where there is none."""
@@ -232,7 +262,7 @@ def wrong_group(found: ComparedValue, known: Known) -> causes.StepMistake | None
         right = split_axes - summed
         # Each rank's gradient before its reduction.
         own = {
-            rank: _piece(
+            rank: piece_of(
                 sum_of([contributions[i] for i in known.layout.group(rank, summed)]),
                 found,
                 rank,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import named
-from syncverify.report.whole_step.shown import printed, some_names
+from syncverify.report.whole_step.shown import MAX_NAMES, printed, some_names
 
 _LISTED = "compare the listed values with those of one rank"
 # The part of a checkpoint that has each kind of value.
@@ -64,6 +64,14 @@ def _of_sums(cause: causes.StepMistake) -> CauseWords | None:
                 "such sum, as with a batch norm"
             )
             change = "let ranks share the statistics, as SyncBatchNorm does, or mean this function"
+        case causes.MixedUp(sums):
+            rows = [f"{name} has {_sum(right)}" for name, right in sums]
+            more = [f"and {n} more"] if (n := len(rows) - MAX_NAMES) > 0 else []
+            said = f"right gradients are at wrong parameters: {', '.join(rows[:MAX_NAMES] + more)}"
+            change = (
+                "return gradients in the order of the inputs from each backward() of a custom "
+                "function; look where a buffer of gradients is cut into those of parameters"
+            )
         case causes.NotCleared():
             said = "still has the gradient of the step before"
             change = "call zero_grad() after each step"
@@ -82,6 +90,17 @@ def _of_weights(cause: causes.StepMistake) -> CauseWords | None:
             if number := _number(cause):
                 said = f"{said}: {number}"
             change = "divide each term of the loss by its own count"
+        case causes.UsesWeighted(factors):
+            uses = [
+                f"use {index} of {len(factors)} in the forward pass "
+                + (f"counts {_factor(f)} times what it should" if f else "is lost")
+                for index, f in enumerate(factors, start=1)
+                if f != 1
+            ]
+            said = ": ".join(filter(None, [", ".join(uses), _number(cause)]))
+            change = (
+                "let the backward pass of each use add its part to the gradient once"
+            )
         case causes.Scaled():
             return _scaled(cause)
         case causes.RanksScaled(factors):
@@ -267,10 +286,21 @@ def _ranks(ranks: tuple[int, ...], one: str, several: str) -> str:
     return f"{named('rank', ranks)} {one if len(ranks) == 1 else several}"
 
 
-def _number(cause: causes.TermsWeighted | causes.Scaled | causes.OtherOption) -> str:
+def _sum(right: Iterable[tuple[str, float]]) -> str:
+    """Return a sum of right gradients, of one of each named parameter, as text."""
+    times = ((f"{_factor(f)} times " if f != 1 else "", name) for name, f in right)
+    return " and ".join(f"{factor}that of {name}" for factor, name in times) or "zeros"
+
+
+def _number(
+    cause: causes.TermsWeighted
+    | causes.UsesWeighted
+    | causes.Scaled
+    | causes.OtherOption,
+) -> str:
     """Return "the number of ranks of `dp`" and the like; "" where a factor is no such number."""
     ways = [f"of ranks of {each}" for each in sorted(map(_axes, cause.axes))]
-    if not isinstance(cause, causes.OtherOption) and cause.is_number_of_parts:
+    if getattr(cause, "is_number_of_parts", False):
         ways.append("of micro-batches")
     if isinstance(cause, causes.Scaled):
         ways += (f"of {each}" for each in cause.rows)
