@@ -22,9 +22,6 @@ from syncverify.trace.engine_log import reachable
 from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_line
 
-# Uses by the number of the node that uses the parameter, and the index of its input.
-_Uses = dict[tuple[int, int], Use]
-
 
 class ForwardLines(TorchFunctionMode):
     """The lines that make the nodes of autograd, by number; without those of custom functions."""
@@ -54,7 +51,8 @@ def noted_uses(
     """
     trained = {name: each for name, each in parameters.items() if each.requires_grad}
     nodes = {name: get_gradient_edge(each).node for name, each in trained.items()}
-    noted = {node: _Uses() for node in nodes.values()}
+    # By the number of the node that uses the parameter, and the index of its input.
+    noted = {node: dict[tuple[int, int], Use]() for node in nodes.values()}
 
     def note(user: Any, gradients: tuple[torch.Tensor | None, ...], _: object) -> None:
         number = sequence_number_of(user)

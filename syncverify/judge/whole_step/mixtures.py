@@ -255,8 +255,8 @@ def wrong_group(found: ComparedValue, known: Known) -> causes.StepMistake | None
     send tokens to it. So we also try which axes the gradient has summed already.
     """
     contributions = _contributions(found, known)
-    if contributions is None:
-        return None
+    if contributions is None or not found.is_judged:
+        return None  # rounding hides a factor of 2
     sets, split_axes = [*axis_sets(known.layout)], known.split_axes
     for summed in (frozenset[str](), *(each for each in sets if each <= split_axes)):
         right = split_axes - summed
