@@ -100,6 +100,8 @@ def rounded_weight(weight: float) -> float:
 
 def is_number(factor: float, number: float) -> bool:
     """Tell whether a factor is a number or its reciprocal; one of 1 or less explains nothing."""
+    if not factor:
+        return False
     whole = factor if factor >= 1 else 1 / factor
     # The reciprocal of a rounded factor is exact to nine digits.
     return number > 1 and abs(whole / number - 1) <= 10 * RELATIVE

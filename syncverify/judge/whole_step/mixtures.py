@@ -30,11 +30,9 @@ Explained = tuple[causes.StepMistake, list[ComparedValue]]
 
 def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
     """Yield weights of parts of the batch, or of terms, with the gradients that they explain."""
-    for ratios, explained in _ratios(found, [*known.terms.values()], known):
-        first = next(each for each in ratios if each != 1)
+    for ratios, first, explained in _ratios(found, [*known.terms.values()], known):
         factors = tuple(zip(known.terms, ratios, strict=True))
-        is_parts = first > 0 and known.is_number_of_parts(first)
-        axes = _axes_with_first(ratios, known)
+        axes, is_parts = axes_with(known.layout, first), known.is_number_of_parts(first)
         yield causes.TermsWeighted(factors, axes, is_parts), explained
     yield from _uses(found, known)
     yield from _micro_batches(found, known)
@@ -46,11 +44,10 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
         if {*ratios} != {1.0}:
             yield causes.Weighted(tuple(ratios), are_equal), explained
-    if len(parts) > 1 and (weights := _only_wrong(found, parts, known)) is not None:
-        yield (
-            causes.OwnParts(),
-            [each for each in found if _fits(each, parts, weights, known)],
-        )
+    is_proof = len(parts) > 1 and not are_few(found, len(parts))
+    own = weights_of(found, parts, known, right=False) if is_proof else None
+    if own is not None and weights_of(found, parts, known, right=True) is None:
+        yield causes.OwnParts(), [e for e in found if _fits(e, parts, own, known)]
 
 
 def _uses(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
@@ -59,19 +56,11 @@ def _uses(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
     for number in sorted({*map(len, uses.values())}):
         used = [each for each in found if len(uses[each]) == number]
         columns = [{e.name: uses[e][i].part for e in used} for i in range(number)]
-        for ratios, explained in _ratios(used, columns, known):
+        for ratios, first, explained in _ratios(used, columns, known):
             pairs = zip(ratios, uses[explained[0]], strict=True)
             lines = lines_among(u.line for ratio, u in pairs if ratio != 1 and u.line)
-            axes = _axes_with_first(ratios, known)
+            axes = axes_with(known.layout, first)
             yield causes.UsesWeighted(tuple(ratios), axes, lines), explained
-
-
-def _axes_with_first(
-    ratios: Sequence[float], known: Known
-) -> frozenset[frozenset[str]]:
-    """Return the axes whose number of ranks is the first wrong factor, or its reciprocal."""
-    first = next(each for each in ratios if each != 1)
-    return axes_with(known.layout, first) if first > 0 else frozenset()
 
 
 def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
@@ -79,23 +68,12 @@ def _micro_batches(found: Sequence[ComparedValue], known: Known) -> Iterator[Exp
     columns, number = known.micro_batches, known.play.num_micro_batches
     if len(usable(columns)) < len(columns):
         return
-    for ratios, explained in _ratios(found, columns, known):
+    for ratios, _, explained in _ratios(found, columns, known):
         factors = ratios[:number]
         by_rank = torch.tensor(ratios).view(-1, number)
         is_same = torch.allclose(by_rank, by_rank[:1], rtol=RELATIVE, atol=RELATIVE)
         if is_same and len({*factors}) > 1:
             yield causes.MicroBatchesWeighted(tuple(factors)), explained
-
-
-def _only_wrong(
-    found: Sequence[ComparedValue], columns: Sequence[Column], known: Known
-) -> torch.Tensor | None:
-    """Return the weights of wrong gradients where no weights give the right ones."""
-    if are_few(found, len(columns)):
-        return None
-    if weights_of(found, columns, known, right=True) is not None:
-        return None
-    return weights_of(found, columns, known, right=False)
 
 
 def are_few(found: Sequence[ComparedValue], num_weights: int) -> bool:
@@ -117,12 +95,12 @@ def usable(parts: Sequence[Column]) -> list[Column]:
 
 def _ratios(
     found: Sequence[ComparedValue], columns: Sequence[Column], known: Known
-) -> Iterator[tuple[list[float], list[ComparedValue]]]:
-    """Yield wrong weights divided by right ones where some differ, and what they explain."""
+) -> Iterator[tuple[list[float], float, list[ComparedValue]]]:
+    """Yield wrong weights divided by right ones, the first that is not 1, and what they explain."""
     for wrong, right, explained in _solved(found, columns, known):
         ratios = [rounded_weight(float(each)) for each in wrong / right]
         if {*ratios} != {1.0}:
-            yield ratios, explained
+            yield ratios, next(each for each in ratios if each != 1), explained
 
 
 def _solved(
