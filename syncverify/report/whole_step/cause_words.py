@@ -98,9 +98,7 @@ def _of_weights(cause: causes.StepMistake) -> CauseWords | None:
                 if f != 1
             ]
             said = ": ".join(filter(None, [", ".join(uses), _number(cause)]))
-            change = (
-                "let the backward pass of each use add its part to the gradient once"
-            )
+            change = "let the backward pass of each use add its part once"
         case causes.Scaled():
             return _scaled(cause)
         case causes.RanksScaled(factors):

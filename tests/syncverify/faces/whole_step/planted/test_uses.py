@@ -23,9 +23,7 @@ class Changed(torch.autograd.Function):
     """Return tensors as they are, and change their gradients as a word says."""
 
     @staticmethod
-    def forward(
-        ctx: Any, word: str, *tensors: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, word: str, *tensors: torch.Tensor) -> Any:
         ctx.word = word
         return tuple(each.clone() for each in tensors)
 
@@ -71,7 +69,7 @@ def equal() -> Uses:
     return Uses(is_equal=True)
 
 
-def play(word: str, build: Any = Uses, **more: Any) -> Parity:
+def play(word: str, build: Any = Uses) -> Parity:
     def parallelize(model: Uses, mesh: DeviceMesh) -> None:
         model.word = word
 
@@ -81,7 +79,6 @@ def play(word: str, build: Any = Uses, **more: Any) -> Parity:
         batch=lambda: torch.randn(8, _WIDTH),
         step=averaged_step,
         steps=2,
-        **more,
     )
 
 
@@ -96,9 +93,7 @@ def play(word: str, build: Any = Uses, **more: Any) -> Parity:
         ("copy", "b", "b has that of a"),
     ],
 )  # fmt: skip
-def test_a_wrong_part_of_a_gradient_is_one_mistake(
-    word: str, names: str, words: str
-) -> None:
+def test_a_wrong_part_of_a_gradient_is_one_mistake(word, names, words):
     result = play(word)
     (mistake,) = result.mistakes
     assert mistake.finding.names == {*names}
@@ -112,15 +107,13 @@ def test_a_wrong_part_of_a_gradient_is_one_mistake(
     ("word", "build"),
     [("sum", equal), *((word, lambda: Uses(1)) for word in ("add", "sum", "swap"))],
 )
-def test_one_element_or_an_equal_gradient_proves_no_such_mistake(
-    word: str, build: Any
-) -> None:
+def test_one_element_or_an_equal_gradient_proves_no_such_mistake(word, build):
     found = [each.finding.cause for each in play(word, build).mistakes]
     assert found
     assert not any(isinstance(each, MixedUp | UsesWeighted) for each in found)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("build", [Uses, equal])
-def test_right_uses_and_equal_right_gradients_are_right(build: Any) -> None:
-    assert play("", build).is_right
+def test_right_uses_and_equal_right_gradients_are_right() -> None:
+    assert play("").is_right
+    assert play("", equal).is_right
