@@ -268,9 +268,9 @@ def pytest_runtest_makereport(
 
 def _properties(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the properties of a test that verified a subject."""
-    from syncverify.replay_line import replay_line
     from syncverify.report.annotations import workflow_command
     from syncverify.report.guilty_line import guilty_line, path_in_checkout
+    from syncverify.report.run import account_of
     from syncverify.report.text import verdict
     from syncverify.trace.source_lines import shown_path
 
@@ -279,15 +279,15 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     yield "syncverify.seed", str(report.seed)
     yield "syncverify.examples", str(report.examples)
     yield _VERDICT, verdict(report)
-    for entry in report.violations:
-        found, line = entry.violation, guilty_line(entry.violation, report.subject)
+    for each in account_of(report).explanations:
+        line = guilty_line(each.lines, report.subject)
         path = path_in_checkout(line.file) or shown_path(str(line.file)) if line else ""
         place = f"{path}:{line.number}: " if line else ""
-        words = f"{found.property} ({found.cause}): {found.summary}"
+        words = f"{each.title}: {each.summary}"
         yield _VIOLATION, f"{place}{words}"
         if os.environ.get("GITHUB_ACTIONS") == "true":
             yield _ANNOTATION, workflow_command(words, *(line or ()))
-        yield _REPLAY, replay_line(entry.token, **report.names)
+        yield _REPLAY, each.replay
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -5,12 +5,13 @@ of the report pages that `syncverify replay TOKEN SUBJECT --html FILE` writes.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from studies.bank_rows import caught
 from studies.documents import Document, write_part
 from syncverify.faces.one_play import PlayedScenario, play
-from syncverify.report.text import SMALLEST, violation_text
+from syncverify.report.run import violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.bugbank.catalogue import entry_of
@@ -48,12 +49,8 @@ def _part(
 ) -> Iterator[str]:
     project, _, number = entry.source.partition("#")
     link = f"https://github.com/{project}/issues/{number}"
-    text = violation_text(
-        found,
-        subject=_path(entry),
-        backend=played.backend,
-        scenario_title=SMALLEST,
-    )
+    smallest = replace(found, is_smallest=True)
+    text = violation_text(smallest, subject=_path(entry), backend=played.backend)
     yield f"## {kind}\n"
     yield f"{entry.mechanism} `{entry.name}`, reported in [{entry.source}]({link}).\n"
     yield f"```text\n{text}\n```\n"

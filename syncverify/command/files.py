@@ -14,6 +14,7 @@ from syncverify.playing.choice import AnyBackend
 from syncverify.report.console import check_folders, say, write, write_json
 from syncverify.report.evidence import remedy_of
 from syncverify.report.report import Report
+from syncverify.report.run import account_of
 from syncverify.report.sarif import sarif_log
 from syncverify.scenario.settings import ProbeOptions, ReplayOptions, RunOptions
 from syncverify.search.found_violation import FoundViolation
@@ -35,7 +36,7 @@ def write_report(
     """Write the report as JSON, and as SARIF; raise UsageError where one cannot be written."""
     write_json(options.json_path, report.to_json() | unknown)
     if isinstance(options, RunOptions) and options.sarif_path is not None:
-        write_json(options.sarif_path, sarif_log(report))
+        write_json(options.sarif_path, sarif_log(account_of(report)))
 
 
 def write_violations(
@@ -63,12 +64,12 @@ def write_violations(
     ]
     if options.html_path is not None:
         # Late, as the template engine is needed for this file alone.
-        from syncverify.report.html.page import page_model
+        from syncverify.report.html.page import drawn
         from syncverify.report.html.render import rendered
 
         shown = runs[: len(report.violations)]
-        page = page_model(report, subject.capabilities, shown)
-        write(options.html_path, rendered(page))
+        values = drawn(report, subject.capabilities, shown)
+        write(options.html_path, rendered(account_of(report), values))
     first = next((run for run in runs if run is not None), None)
     if first is None:
         for path in of_first:

@@ -19,7 +19,7 @@ from syncverify.command.verification.reported_search import (
 )
 from syncverify.plain_text import counted
 from syncverify.playing.choice import AnyBackend, open_backend
-from syncverify.report.annotations import annotations_of, say_annotations
+from syncverify.report.annotations import say_annotations
 from syncverify.report.console import CommandConsole, write
 from syncverify.report.observed import (
     ObservedFeature,
@@ -30,7 +30,7 @@ from syncverify.report.observed import (
     table_lines,
 )
 from syncverify.report.report import Report
-from syncverify.report.text import diagnosis, violation_text
+from syncverify.report.run import annotations_of_run, diagnosis, violation_text
 from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.schedule import ScheduleChoice
@@ -74,7 +74,7 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> int:
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
             raise
-    say_annotations(options.shown_as, annotations_of(_without_wrong(report)))
+    say_annotations(options.shown_as, annotations_of_run(_without_wrong(report)))
     if report.violations:
         _tell(options, progress, report)
         return ended(VIOLATION, backend)

@@ -21,7 +21,7 @@ from rich.progress import (
 from syncverify.plain_text import counted
 from syncverify.report.console import write_json
 from syncverify.report.report import Report
-from syncverify.report.text import brief
+from syncverify.report.run import explanation_of
 from syncverify.scenario.feature_row import Feature
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Identity
@@ -211,8 +211,9 @@ class SearchProgress:
 
     def _print(self, violation: FoundViolation, title: str) -> None:
         assert self._so_far is not None  # the search has begun
-        for line in brief(violation, replay_title=title, **self._so_far.names):
-            self.console.print(line)
+        found = explanation_of(violation, **self._so_far.names)
+        self.console.print(f"FOUND {found.title}: {found.summary}")
+        self.console.print(f"  {title}: {found.replay}")
 
 
 def _has_line(number: int, total: int, most: int) -> bool:

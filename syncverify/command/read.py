@@ -10,9 +10,9 @@ from syncverify.judge.dumps.reading import Dump, read_dumps
 from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, first_of, noun_of
-from syncverify.report.annotations import annotation_of_job, say_annotations
+from syncverify.report.account import Account, Explanation, count_of_violations
+from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import say
-from syncverify.report.text import heading
 from syncverify.scenario.settings import ReadOptions
 
 _MOST_NAMED = 16  # ranks in one line
@@ -22,15 +22,23 @@ def execute(options: ReadOptions) -> int:
     """Read dumps and print the verdict."""
     dumps = read_dumps(options.dumps)
     verdict = judge_dumps(dumps)
-    say_annotations(options.shown_as, map(annotation_of_job, verdict.violations))
-    for line in _lines(dumps, verdict):
-        say(line)
-    return VIOLATION if verdict.violations else 0
+    account = _account(dumps, verdict)
+    say_annotations(options.shown_as, annotations_of(account))
+    say(account.text())
+    return 0 if account.is_right else VIOLATION
 
 
-def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
-    for violation in verdict.violations:
-        yield from _described(violation)
+def _account(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Account:
+    return Account(
+        subject="",
+        verdict=_summary(len(dumps), verdict),
+        is_right=not verdict.violations,
+        explanations=[*map(_explained, verdict.violations)],
+        notes=["\n".join(_notes(dumps, verdict))],
+    )
+
+
+def _notes(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
     if verdict.absent:
         yield f"note: no dump of {_few(verdict.absent)}"
     cut = [rank for rank, dump in dumps.items() if dump.is_cut]
@@ -44,22 +52,20 @@ def _lines(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Iterator[str]:
             f"note: {counted(verdict.num_unfinished, 'collective')} had not ended, though all "
             "ranks came: look at network and devices, or at the work before them"
         )
-    yield _summary(len(dumps), verdict)
 
 
-def _described(violation: Violation) -> Iterator[str]:
-    yield from heading(
-        "VIOLATION", violation, STATEMENTS_IN_ANY_PROGRAM[violation.property]
+def _explained(violation: Violation) -> Explanation:
+    events = (event.words for event in violation.evidence.events)
+    return Explanation.of(
+        violation,
+        STATEMENTS_IN_ANY_PROGRAM,
+        summary="\n".join([violation.summary, *events]),
+        sections=[f"  seen on:    {_few(violation.ranks)}"],
     )
-    for event in violation.evidence.events:
-        yield f"  {event.words}"
-    yield f"  seen on:    {_few(violation.ranks)}"
-    yield ""
 
 
 def _summary(num_dumps: int, verdict: JobVerdict) -> str:
-    count = len(verdict.violations)
-    title = counted(count, "VIOLATION").upper() if count else "NO VIOLATION"
+    title = count_of_violations(len(verdict.violations))
     collectives = noun_of(verdict.num_collectives, "collective")
     dumps = noun_of(num_dumps, "dump")
     judged = f"{verdict.num_collectives:,} {collectives} in {num_dumps:,} {dumps}"

@@ -17,8 +17,6 @@ from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.replay_token import Reproducer, file_text, load_program
 from syncverify.scenario.settings import BACKEND_NAMES, ReplayOptions
 
-# Names of what was played, in the reports of `run`, of `simulate` and `record`, of `parity`.
-_SUBJECTS: Final = ("subject", "program", "path")
 _PLACE: Final = "expected REPORT.json#RATING/N, such as report.json#wrong/1"
 
 
@@ -60,7 +58,7 @@ def with_recorded(options: ReplayOptions) -> ReplayOptions:
     backend = options.backend or report.get("backend") or "sim"
     if options.subject:
         return replace(options, backend=backend)
-    named = [report[each] for each in _SUBJECTS if report.get(each)]
+    named = report.get("subject")
     if not named:
         if file_text(name) is None:
             load_program(name)  # has an error of its own for a missing file
@@ -69,7 +67,7 @@ def with_recorded(options: ReplayOptions) -> ReplayOptions:
             "`syncverify run --json` does; hint: syncverify replay TOKEN SUBJECT"
         )
     contract = options.contract or report.get("contract_choice") or None
-    return replace(options, subject=named[0], backend=backend, contract=contract)
+    return replace(options, subject=named, backend=backend, contract=contract)
 
 
 def _report(name: str) -> dict[str, Any]:
@@ -85,7 +83,7 @@ def _report(name: str) -> dict[str, Any]:
         return {}
     if not isinstance(report, dict):
         return {}
-    for field in (*_SUBJECTS, "backend", "contract_choice"):
+    for field in ("subject", "backend", "contract_choice"):
         value = report.get(field) or ""
         names = ("", *BACKEND_NAMES) if field == "backend" else (value,)
         if not isinstance(value, str) or value not in names:

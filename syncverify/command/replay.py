@@ -16,10 +16,11 @@ from syncverify.playing.announced_counts import with_announced_counts
 from syncverify.playing.choice import AnyBackend, features_not_played, open_backend
 from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.sim import SimBackend
-from syncverify.report.annotations import annotations_of, say_annotations
+from syncverify.report.annotations import say_annotations
 from syncverify.report.console import say
 from syncverify.report.report import Report
-from syncverify.report.text import scenario_lines, violation_text
+from syncverify.report.run import annotations_of_run, violation_text
+from syncverify.report.text import scenario_lines
 from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
@@ -64,7 +65,7 @@ def _execute(options: ReplayOptions) -> int:
             decisions_of(reproducer.schedule),
         )
         write_violations(options, report, found, opened, otherwise=missing)
-    say_annotations(options.shown_as, annotations_of(report))
+    say_annotations(options.shown_as, annotations_of_run(report))
     for line in _comparison(reproducer, report, found.capabilities.tensors):
         say(line)
     return ended(VIOLATION if violations else 0, opened)

@@ -28,11 +28,11 @@ from syncverify.plain_text import counted
 from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.torchrun import TorchrunBackend
-from syncverify.report.annotations import annotations_of, say_annotations
+from syncverify.report.annotations import say_annotations
 from syncverify.report.console import CommandConsole, say
 from syncverify.report.observed import in_one_line, table_lines
 from syncverify.report.report import Report
-from syncverify.report.text import diagnosis
+from syncverify.report.run import annotations_of_run, diagnosis
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import decisions_of
 from syncverify.scenario.settings import RunOptions, Settings
@@ -141,7 +141,7 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
     if options.tables or not report.always_raises:  # otherwise nothing could be played
         for part in _parts(report, is_whole=options.tables):
             progress.console.print(part)
-    say_annotations(options.shown_as, annotations_of(report))
+    say_annotations(options.shown_as, annotations_of_run(report))
     say(diagnosis(report))
     progress.end()
     write_report(options, report)
@@ -184,7 +184,7 @@ def record_lost(
         seed=options.random_seed,
         examples=num_runs,
     )
-    say_annotations(options.shown_as, annotations_of(report))
+    say_annotations(options.shown_as, annotations_of_run(report))
     write_violations(options, report, subject, None)
     write_report(options, report, seconds=None)
     return VIOLATION

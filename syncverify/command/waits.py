@@ -21,14 +21,13 @@ from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.finding import WaitSearch
 from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
-from syncverify.report.console import CommandConsole, check_folders, write, write_json
+from syncverify.report.console import CommandConsole, check_folders
+from syncverify.report.results import write_files
 from syncverify.report.waits import (
     COLUMNS,
     bound_lines,
     cells_of,
     verdict,
-    waits_json,
-    waits_page,
 )
 from syncverify.scenario.contract import Capabilities, ContractChoice
 from syncverify.scenario.scenario import Scenario
@@ -63,9 +62,7 @@ def execute(options: WaitsOptions) -> int:
     console.print(_table(waits))
     for line in (*bound_lines(waits), verdict(waits)):
         console.print(line)
-    write_json(options.json_path, waits_json(waits))
-    if options.html_path is not None:
-        write(options.html_path, waits_page(waits))
+    write_files(waits, options.json_path, options.html_path)
     return 0
 
 

@@ -11,19 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from syncverify.judge.violation import Violation
-from syncverify.replay_line import replay_line
+from syncverify.report.account import Account
 from syncverify.report.console import say
-from syncverify.report.guilty_line import (
-    FileLine,
-    guilty_line,
-    path_in_checkout,
-    place_in_checkout,
-)
-from syncverify.report.hints import advice
-from syncverify.report.observed import with_rating
-from syncverify.report.report import Report
-from syncverify.search.found_violation import FoundViolation
+from syncverify.report.guilty_line import FileLine, guilty_line, path_in_checkout
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +56,8 @@ def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def annotations_of(report: Report) -> Iterator[Annotation]:
-    """Yield an annotation for each violation, or for each other thing that fails a run."""
-    for found in report.violations:
-        line = guilty_line(found.violation, report.subject)
-        yield Annotation(_title(found.violation), brief_of(found, report), line)
-    if report.has_failed and not report.violations:
-        for feature in with_rating(report.beyond, "wrong"):
-            yield Annotation(f"{feature.feature} is wrong", feature.summary)
-
-
-def annotation_of_job(violation: Violation) -> Annotation:
-    """Return the annotation of a violation in a job, of which no module is loaded."""
-    events = (event.words for event in violation.evidence.events)
-    text = "\n".join([violation.summary, *events])
-    return Annotation(_title(violation), text, place_in_checkout(violation))
-
-
-def _title(violation: Violation) -> str:
-    return f"{violation.property} ({violation.cause})"
-
-
-def brief_of(found: FoundViolation, report: Report) -> str:
-    """Return three lines: the summary of a violation, its hint, the command to replay it."""
-    replay = replay_line(found.token, **report.names)
-    return f"{found.violation.summary}\nhint: {advice(found)}\nreplay: {replay}"
+def annotations_of(account: Account) -> Iterator[Annotation]:
+    """Yield an annotation for each explanation."""
+    for each in account.explanations:
+        place = guilty_line(each.lines, account.subject)
+        yield Annotation(each.title, each.brief, place)

@@ -110,7 +110,7 @@ def json_numbers(value: Any) -> Any:
         return str(value)
     if isinstance(value, dict):
         return {key: json_numbers(entry) for key, entry in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [json_numbers(entry) for entry in value]
     return value
 

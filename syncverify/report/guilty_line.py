@@ -9,13 +9,13 @@ import inspect
 import operator
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncverify.judge.violation import Violation
 from syncverify.subjects.built_in import BUILT_INS
 from syncverify.subjects.subject_options import split_options
+from syncverify.trace.source_lines import SourceLine
 
 
 class FileLine(NamedTuple):
@@ -49,36 +49,35 @@ def path_in_checkout(file: Path) -> str:
     return file.relative_to(root).as_posix()
 
 
-def guilty_line(violation: Violation, subject: str) -> FileLine | None:
-    """Return the line to which a violation of a subject, by its name or path, points.
+def guilty_line(lines: Sequence[SourceLine], subject: str) -> FileLine | None:
+    """Return the line to which an explanation of a subject, by its name or path, points.
 
     It is the first place in the checkout, where the user can change something. The definition
-    of the subject comes after the lines of the evidence. None where neither is known.
+    of the subject comes after the given lines. None where neither is known.
     """
-    places = [*_lines(violation), *_definition(subject)]
+    places = [*_loaded_lines(lines), *_in_checkout(lines), *_definition(subject)]
     return next(
         (each for each in places if path_in_checkout(each.file)),
         places[0] if places else None,
     )
 
 
-def place_in_checkout(violation: Violation) -> FileLine | None:
-    """Return the first line of a file in the checkout that a violation of a job names, if any.
+def _in_checkout(lines: Sequence[SourceLine]) -> Iterator[FileLine]:
+    """Yield the lines that are in a file of the checkout, which nothing has to have loaded.
 
-    Its lines have the ends of paths, which are looked up from the root of the checkout and from
+    Lines have the ends of paths, which are looked up from the root of the checkout and from
     the working directory, without imports.
     """
-    for line in violation.evidence.lines:
+    for line in lines:
         for folder in (Path.cwd(), checkout()):
             if (file := folder / line.path).is_file() and path_in_checkout(file):
-                return FileLine(file.resolve(), line.number)
-    return None
+                yield FileLine(file.resolve(), line.number)
 
 
-def _lines(violation: Violation) -> Iterator[FileLine]:
-    """Yield the lines of the evidence; the working directory may be another one by now."""
+def _loaded_lines(lines: Sequence[SourceLine]) -> Iterator[FileLine]:
+    """Yield lines with their files; the working directory may be another one by now."""
     files = {file for _, file in _loaded()}
-    for line in violation.evidence.lines:
+    for line in lines:
         if file := _one_of(files, line.path):
             yield FileLine(file, line.number)
 

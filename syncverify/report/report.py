@@ -10,15 +10,12 @@ from typing import Any, Self
 from typing_extensions import override
 
 from syncverify.plain_text import counted
-from syncverify.report.console import json_numbers
+from syncverify.rendered import Rendered
 from syncverify.report.coverage import Bound, CoverageSummary
-from syncverify.report.evidence import evidence_json, witness_json
 from syncverify.report.observed import ObservedFeature, with_rating
 from syncverify.report.played_lines import LineCoverage
-from syncverify.search.found_violation import FoundViolation, RelatedViolation
+from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.subject import Subject
-
-REPORT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ class NotTried:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(Rendered):
     """The report of a search."""
 
     subject: str
@@ -142,72 +139,3 @@ class Report:
         if gap is None and percent_of_lines is not None:
             gap = self.lines.gap(percent_of_lines)
         return gap
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; the format is versioned."""
-        return {
-            "version": REPORT_VERSION,
-            "subject": self.subject,
-            "backend": self.backend,
-            "seed": self.seed,
-            "examples": self.examples,
-            "seconds": round(self.seconds, 3),
-            "coverage": self.coverage,
-            **self.summary.to_json(),
-            "schedules": {**self.schedules},
-            "explored": list(self.explored),
-            "violations": [violation_json(entry) for entry in self.violations],
-            "contract": self.contract,
-            "contract_choice": self.contract_choice,
-            "beyond": [each.to_json() for each in self.beyond],
-            "interrupted": self.is_interrupted,
-            "lines": self.lines.to_json(),
-            "not_tried": str(self.not_tried or ""),
-            **({"bound": self.bound.to_json()} if self.bound else {}),
-        }
-
-
-def violation_json(entry: FoundViolation) -> dict[str, Any]:
-    """Return plain values for JSON: a violation, its scenario and its token."""
-    violation = entry.violation
-    consequences = (each for each in entry.related if each.is_consequence)
-    forms = (each for each in entry.related if not each.is_consequence)
-    data = {
-        "property": violation.property,
-        "summary": violation.summary,
-        "ranks": list(violation.ranks),
-        "parameters": list(violation.parameters),
-        "token": entry.token,
-        "scenario": entry.scenario.to_json(),
-        "schedule": entry.schedule.to_json(),
-        "evidence": json_numbers(evidence_json(violation.cause, violation.evidence)),
-        "consequences": [*map(_related_json, consequences)],
-        "other_forms": [*map(_related_json, forms)],
-    }
-    if entry.witness is not None:
-        data["witness"] = json_numbers(witness_json(entry.witness))
-    lines = (entry.acts, entry.left_out, entry.deciders)
-    named = zip(("lines", "missing_at", "ran_only_here"), lines, strict=True)
-    data |= {name: [*map(str, each)] for name, each in named if each}
-    if entry.left_over:
-        data["left_over"] = [
-            {
-                "path": each.path,
-                "before": each.before.word,
-                "after": each.after.word,
-                "step": each.step,
-            }
-            for each in entry.left_over
-        ]
-    if entry.fix is not None:
-        data["fix"] = {
-            "place": str(entry.fix.place),
-            "lines": [*entry.fix.lines],
-            "num_others": entry.fix.num_others,
-            "max_ranks": entry.fix.max_ranks,
-        }
-    return data
-
-
-def _related_json(one: RelatedViolation) -> dict[str, str]:
-    return {"property": one.property, "cause": one.cause, "summary": one.summary}

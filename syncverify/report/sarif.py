@@ -9,62 +9,57 @@ Source: "SARIF support for code scanning" in GitHub's documentation.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from syncverify.judge.violation import Violation
-from syncverify.report.annotations import brief_of
+from syncverify.report.account import Account, Explanation
 from syncverify.report.guilty_line import guilty_line, path_in_checkout
-from syncverify.report.report import Report
-from syncverify.report.text import STATEMENTS
-from syncverify.search.found_violation import FoundViolation
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 # GitHub matches the results of two commits by this key of `partialFingerprints` alone.
 _GITHUB_KEY = "primaryLocationLineHash"
 
 
-def sarif_log(report: Report) -> dict[str, Any]:
+def sarif_log(account: Account) -> dict[str, Any]:
     """Return plain JSON values: one run, whose rules are the violated properties."""
-    names = sorted({found.violation.property for found in report.violations})
+    statements = {each.property: each.statement for each in account.explanations}
+    rules = dict(sorted(statements.items()))
     driver = {
         "name": "syncverify",
         "semanticVersion": version("syncverify"),
         "rules": [
-            {"id": name, "shortDescription": {"text": STATEMENTS[name]}}
-            for name in names
+            {"id": name, "shortDescription": {"text": text}}
+            for name, text in rules.items()
         ],
     }
-    results = [_result(found, report, names) for found in report.violations]
+    results = [
+        _result(each, account.subject) | {"ruleIndex": [*rules].index(each.property)}
+        for each in account.explanations
+    ]
     run = {"tool": {"driver": driver}, "results": results}
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _result(
-    found: FoundViolation, report: Report, rules: Sequence[str]
-) -> dict[str, Any]:
-    violation = found.violation
+def _result(explanation: Explanation, subject: str) -> dict[str, Any]:
     return {
-        "ruleId": violation.property,
-        "ruleIndex": rules.index(violation.property),
+        "ruleId": explanation.property,
         "level": "error",
-        "message": {"text": brief_of(found, report)},
-        "locations": _locations(found, report.subject),
-        "partialFingerprints": {_GITHUB_KEY: _fingerprint(report.subject, violation)},
+        "message": {"text": explanation.brief},
+        "locations": _locations(explanation, subject),
+        "partialFingerprints": {_GITHUB_KEY: _fingerprint(subject, explanation)},
     }
 
 
-def _fingerprint(subject: str, violation: Violation) -> str:
+def _fingerprint(subject: str, explanation: Explanation) -> str:
     """Return the same text for the same defect in two commits: its line may move."""
-    identity = f"{subject} {violation.property} {violation.cause}"
+    identity = f"{subject} {explanation.property} {explanation.cause}"
     # CodeQL's form: a hash, and the number of the result among those with the same hash.
     return f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}:1"
 
 
-def _locations(found: FoundViolation, subject: str) -> list[dict[str, Any]]:
+def _locations(explanation: Explanation, subject: str) -> list[dict[str, Any]]:
     """Return the guilty line as a location; no location where no source is known."""
-    line = guilty_line(found.violation, subject)
+    line = guilty_line(explanation.lines, subject)
     if line is None:
         return []
     uri = path_in_checkout(line.file) or line.file.as_uri()

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.cause import is_exception
 from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
-from syncverify.judge.remarks import Remark
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted
 from syncverify.replay_line import replay_line
-from syncverify.report.console import json_numbers
+from syncverify.report.account import Account, Explanation, count_of_violations, titled
 from syncverify.report.evidence import evidence_json, numbers_text, titled_events
 from syncverify.report.hints import hint_of
 from syncverify.report.html.moment import timeline_values
-from syncverify.report.html.render import rendered
-from syncverify.report.text import (
-    events_with_code,
-    heading,
-    numbered,
-    seen_on,
-    titled,
-)
+from syncverify.report.text import events_with_code, seen_on
 from syncverify.scenario.replay_token import encode
 from syncverify.scenario.schedule import COMPLETE, FIRST, RANDOM, SAME
 from syncverify.trace.source_lines import CodeLine
@@ -48,36 +40,52 @@ _HINT_OF_SENDS: Final = (
 )
 
 
-def simulation_text(simulation: Simulation) -> str:
-    """Return the report of a simulation."""
-    blocks = [
-        violation_text(simulation, found, title)
-        for title, found in numbered("VIOLATION", simulation.violations)
-    ]
-    blocks += remark_blocks(simulation.remarks)
-    return "\n\n".join([*blocks, verdict(simulation)])
+def account_of(simulation: Simulation) -> Account:
+    """Return the account of a simulation."""
+    return Account(
+        subject=simulation.program,
+        verdict=verdict(simulation),
+        is_right=None if simulation.refused else simulation.is_right,
+        explanations=[
+            explanation_of(simulation, each) for each in simulation.violations
+        ],
+        remarks=[*map(str, simulation.remarks)],
+        facts={
+            "ranks": simulation.num_ranks,
+            "device": simulation.device,
+            "runs": simulation.num_runs,
+            "seed": simulation.seed,
+            "schedules": simulation.coverage.extent if simulation.coverage else "",
+            "refused": simulation.refused,
+        },
+    )
 
 
-def remark_blocks(remarks: Sequence[Remark]) -> list[str]:
-    """Return the block of a report that lists remarks, if there are any."""
-    return ["\n".join(f"REMARK: {each}" for each in remarks)] if remarks else []
-
-
-def violation_text(
-    simulation: Simulation, found: FoundInProgram, title: str = "VIOLATION"
-) -> str:
-    """Return the lines of one violation; of a program with a name, the last one replays its run."""
+def explanation_of(simulation: Simulation, found: FoundInProgram) -> Explanation:
+    """Return a violation with its code; of a program with a name, with the line that replays it."""
     violation, shown = found.violation, set[CodeLine]()
-    lines = heading(title, violation, STATEMENTS_IN_ANY_PROGRAM[violation.property])
-    for word, events in titled_events(violation.evidence):
-        lines += events_with_code(events, shown, word, indent="")
-    lines += titled("harm:", harm_lines(found))
-    lines.append(f"  seen on:    {seen_on(violation.ranks)}")
-    if words := _hint(found):
-        lines.append(f"  hint:       {words}")
-    if simulation.is_found_by_name:
-        lines.append(f"  replay:     {line_of(simulation, found)}")
-    return "\n".join(lines)
+    is_named = simulation.is_found_by_name
+    sections: list[list[str] | str] = [
+        events_with_code(events, shown, word, indent="")
+        for word, events in titled_events(violation.evidence)
+    ]
+    sections += [
+        titled("harm:", harm_lines(found)),
+        f"  seen on:    {seen_on(violation.ranks)}",
+    ]
+    return Explanation.of(
+        violation,
+        STATEMENTS_IN_ANY_PROGRAM,
+        hint=_hint(found),
+        token=encode(simulation.play_of(found)) if is_named else "",
+        replay=line_of(simulation, found) if is_named else "",
+        sections=sections,
+        facts={
+            "schedule": list(found.schedule.choices),
+            "evidence": evidence_json(violation.cause, violation.evidence),
+            "harm": None if found.harm is None else asdict(found.harm),
+        },
+    )
 
 
 def line_of(simulation: Simulation, found: FoundInProgram) -> str:
@@ -131,74 +139,22 @@ def verdict(simulation: Simulation) -> str:
     see_remark = is_swapped and extent == SAME
     timings = "see the remark" if see_remark else _TIMINGS.get(extent, extent)
     played = f"{counted(simulation.num_runs, 'run')}: {timings}"
-    count = len(simulation.violations)
-    title = counted(count, "VIOLATION").upper() if count else "NO VIOLATION"
+    title = count_of_violations(len(simulation.violations))
     return f"{title}: {simulation.program} ({scope}, {played})"
 
 
-def simulation_json(simulation: Simulation) -> dict[str, Any]:
-    """Return a report as plain JSON values."""
+def pictures_of(found: FoundInProgram) -> dict[str, Any]:
+    """Return the pictures of one violation."""
     return {
-        "program": simulation.program,
-        "ranks": simulation.num_ranks,
-        "device": simulation.device,
-        "seed": simulation.seed,
-        "runs": simulation.num_runs,
-        "schedules": simulation.coverage.extent if simulation.coverage else "",
-        "refused": simulation.refused,
-        "remarks": [*map(str, simulation.remarks)],
-        "violations": [_violation_json(simulation, e) for e in simulation.violations],
-    }
-
-
-def _violation_json(simulation: Simulation, found: FoundInProgram) -> dict[str, Any]:
-    violation = found.violation
-    return {
-        "property": violation.property,
-        "summary": violation.summary,
-        "ranks": list(violation.ranks),
-        "schedule": list(found.schedule.choices),
-        "token": encode(simulation.play_of(found)),
-        "evidence": json_numbers(evidence_json(violation.cause, violation.evidence)),
-        "harm": None if found.harm is None else json_numbers(asdict(found.harm)),
-    }
-
-
-def simulation_page(simulation: Simulation) -> str:
-    """Return the page as one self-contained document."""
-    return rendered(
-        {
-            "subject": simulation.program,
-            "verdict": verdict(simulation),
-            "failed": bool(simulation.violations),
-            "judged": not simulation.refused,
-            "facts": [
-                ["ranks", str(simulation.num_ranks)],
-                ["device", simulation.device],
-                ["runs", f"{simulation.num_runs:,}"],
-                ["violations", str(len(simulation.violations))],
-            ],
-            "remarks": [*map(str, simulation.remarks)],
-            "timeline": timeline_values(simulation.run, None)
-            if simulation.run and not simulation.violations
-            else None,
-            "violations": [
-                violation_values(simulation, each) for each in simulation.violations
-            ],
-        }
-    )
-
-
-def violation_values(simulation: Simulation, found: FoundInProgram) -> dict[str, Any]:
-    """Return the values of the section of one violation."""
-    violation = found.violation
-    return {
-        "property": violation.property,
-        "cause": violation.cause,
-        "statement": STATEMENTS_IN_ANY_PROGRAM[violation.property],
-        "summary": violation.summary,
-        "diagnosis": violation_text(simulation, found),
-        "replay": line_of(simulation, found),
-        "timeline": timeline_values(found.run, violation),
+        "timeline": timeline_values(found.run, found.violation),
         "witness": [*harm_lines(found)],
+    }
+
+
+def drawn(simulation: Simulation) -> dict[str, Any]:
+    """Return the pictures of a page."""
+    right = simulation.run if simulation.is_right else None
+    return {
+        "violations": [*map(pictures_of, simulation.violations)],
+        "timeline": right and timeline_values(right, None),
     }

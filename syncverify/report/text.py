@@ -1,24 +1,19 @@
-"""Reports as plain text: each violation, its scenario and the line that replays it."""
+"""The words of a search: its verdict, its scenarios, and what is said in brief."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
-from syncverify.judge.evidence import Event, FrozenGradient, WrongGradient
+from syncverify.judge.evidence import Event
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
-from syncverify.report.evidence import (
-    details,
-    numbers_text,
-    titled_events,
-    witness_lines,
-)
-from syncverify.report.hints import advice, certainty, hint
+from syncverify.report.account import MAX_LINES, fitted
+from syncverify.report.evidence import details
+from syncverify.report.hints import hint
 from syncverify.report.observed import ObservedFeature, names_of_wrong, with_rating
 from syncverify.report.report import Report
 from syncverify.scenario import specs
@@ -27,10 +22,8 @@ from syncverify.scenario.feature_table import FEATURES, PLAIN, meaning
 from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision
-from syncverify.search.found_violation import Fix, FoundViolation, RelatedViolation
 from syncverify.trace.source_lines import CodeLine, with_code
 
-T = TypeVar("T")
 _UNSHARDED = {
     specs.REPLICATE: "Replicate",
     specs.PARTIAL: "Partial gradient",
@@ -38,10 +31,7 @@ _UNSHARDED = {
 }
 SMALLEST: Final = "smallest scenario"
 SCENARIO: Final = "scenario"
-MAX_LINES: Final = 60  # of a violation: longer lists end in "... and N more"
 _MIN_SPAN: Final = 3  # parameters that share a line
-# Of each kind; more are a wall of text, and each is of one mistake.
-_NUM_RELATED: Final = 3
 # By topic: the word of a plain training step, and the title of other words.
 _TITLES: Final = {
     "launch": ("current_stream", "streams: {}: "),
@@ -84,20 +74,6 @@ def verdict(report: Report) -> str:
     )
 
 
-def diagnosis(report: Report) -> str:
-    """Describe every violation of a report, or the wrong features that fail it, to print."""
-    if report.always_raises and len(report.violations) == 1:
-        return "\n".join([*always_raised(report), "", verdict(report)])
-    blocks = [
-        violation_text(entry, **report.names, title=title)
-        for title, entry in numbered("VIOLATION", report.violations)
-    ]
-    if report.has_failed and not blocks:
-        blocks.append("\n".join(wrong_in_full(report.beyond)).rstrip())
-    end = [str(report.not_tried)] if report.not_tried else []
-    return "\n\n".join([*blocks, "\n".join([*end, verdict(report)])])
-
-
 def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
     """Describe the wrong features on one screen: by diagnoses, and in a line where none fits."""
     listed = with_rating(observed, "wrong")
@@ -114,18 +90,6 @@ def wrong_in_full(observed: Sequence[ObservedFeature]) -> list[str]:
     return fitted([*full, brief], MAX_LINES - 2)
 
 
-def numbered(word: str, found: Sequence[T]) -> Iterator[tuple[str, T]]:
-    """Yield findings with their titles: a word, and a number unless there is one alone."""
-    for number, each in enumerate(found, start=1):
-        yield word if len(found) == 1 else f"{word} {number} of {len(found)}", each
-
-
-def heading(title: str, violation: Violation, statement: str) -> list[str]:
-    """Return the first lines of a violation: its title, the guarantee that it breaks, a summary."""
-    name = f"{title}: {violation.property} ({violation.cause})"
-    return [name, f"  {statement}", "", f"  {violation.summary}"]
-
-
 def always_raised(report: Report) -> Iterator[str]:
     """Describe in few lines a class that cannot be made or bound in any scenario."""
     (entry,) = report.violations
@@ -136,97 +100,6 @@ def always_raised(report: Report) -> Iterator[str]:
     yield f"  all {counted(report.examples, 'scenario')} raised it at this line{left}"
     yield f"  hint:   {hint(violation.cause, violation.evidence)}"
     yield f"  replay: {replay_line(entry.token, **report.names)}"
-
-
-def brief(
-    entry: FoundViolation,
-    subject: str,
-    backend: str,
-    replay_title: str,
-    contract: str = "",
-) -> Iterator[str]:
-    """Describe a violation in two lines, while the search goes on."""
-    violation = entry.violation
-    yield f"FOUND {violation.property} ({violation.cause}): {violation.summary}"
-    yield f"  {replay_title}: {replay_line(entry.token, subject, backend, contract)}"
-
-
-def violation_text(
-    entry: FoundViolation,
-    *,
-    subject: str,
-    backend: str,
-    title: str = "VIOLATION",
-    contract: str = "",
-    scenario_title: str = "",
-) -> str:
-    """Describe one violation in lines; subject, backend, contract are for its replay line."""
-    violation, cause = entry.violation, entry.violation.cause
-    shrunk = SMALLEST if entry.is_smallest else SCENARIO
-    if entry.not_shrunk:
-        shrunk = f"{SCENARIO}, not shrunk ({entry.not_shrunk})"
-    titled = scenario_title or shrunk
-    run, *parameters = scenario_lines(entry.scenario, entry.tensors, titled)
-    seen = [*_what_was_seen(entry)]
-    deciders = () if entry.fix else entry.deciders
-    consequences = [each for each in entry.related if each.is_consequence]
-    forms = [each for each in entry.related if not each.is_consequence]
-    return "\n".join(
-        fitted(
-            [
-                *heading(title, violation, STATEMENTS[violation.property]),
-                *seen,
-                _deciders(deciders, [violation.summary, *seen]),
-                f"  seen on:    {seen_on(violation.ranks, violation.parameters)}",
-                _related("then", consequences),
-                _related("also shows as", forms),
-                "",
-                f"  {run}",
-                [f"  {line}" for line in parameters],
-                [f"  {line}" for line in schedule_lines(entry.decisions)],
-                "",
-                f"  cause:      {cause}, {certainty(cause, violation.evidence)}",
-                *_fix(entry.fix),
-                f"  hint:       {advice(entry)}",
-                f"  replay:     {replay_line(entry.token, subject, backend, contract)}",
-            ]
-        )
-    )
-
-
-def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
-    """Yield all lines that belong to the summary, each line once."""
-    evidence, shown = entry.violation.evidence, set[CodeLine]()
-    yield events_with_code(
-        [event for event in evidence.events if not event.words], shown
-    )[1:]
-    if isinstance(evidence, WrongGradient):
-        yield f"  {'expected:':<11} {numbers_text(evidence.expected)}"
-    if isinstance(evidence, WrongGradient | FrozenGradient):
-        yield f"  {'observed:':<11} {numbers_text(evidence.observed)}"
-    for title, events in titled_events(evidence):
-        if title != "remedy:" or not (entry.fix or entry.left_over):
-            yield events_with_code(events, shown, title)
-    yield titled("witness:", witness_lines(entry.witness))
-    about = f"they wrote memory or communicated on rank {evidence.rank}, step {evidence.step}"
-    yield titled("lines:", (each for each in entry.acts if each not in shown), about)
-    yield titled("missing at:", entry.left_out)
-    rank = min(entry.violation.ranks, default=0)
-    are = "it is" if len(entry.left_over) == 1 else "they are"
-    yield titled(
-        "left over:",
-        (each.text for each in entry.left_over),
-        f"on rank {rank}; the violation disappears if {are} reset at the start of each step",
-    )
-
-
-def titled(title: str, items: Iterable[object], about: str = "") -> list[str]:
-    """Return items below each other, the title before the first one; none without items."""
-    texts = [*map(str, items)]
-    texts += [f"({about})"] if texts and about else []
-    return [
-        f"  {'' if number else title:<11} {text}" for number, text in enumerate(texts)
-    ]
 
 
 def events_with_code(
@@ -240,16 +113,6 @@ def events_with_code(
         shown.update(new)
         lines += [f"{'':<14}{indent}{line}" for line in new]
     return lines
-
-
-def _fix(fix: Fix | None) -> Iterator[str]:
-    if fix is not None:
-        yield (
-            f"  fix:        at {fix.place}: fixes this scenario; {fix.num_others} other "
-            f"scenarios on up to {fix.max_ranks} ranks show no new violation and cost "
-            "no more"
-        )
-        yield from (f"              {line}" for line in fix.lines)
 
 
 def scenario_lines(
@@ -334,55 +197,3 @@ def seen_on(ranks: Sequence[int], parameters: Sequence[str] = ()) -> str:
     """Return the ranks and the parameters of a violation in words."""
     words = named("rank", ranks) if ranks else "all ranks"
     return f"{words}; {named('parameter', parameters)}" if parameters else words
-
-
-def _deciders(lines: Sequence[CodeLine], above: Iterable[list[str] | str]) -> list[str]:
-    """Return lines that ran here alone, without those whose place stands above."""
-    shown = "\n".join(
-        each if isinstance(each, str) else "\n".join(each) for each in above
-    )
-    new = [each for each in lines if str(each.line) not in shown]
-    return ["  ran only where it fails:", *titled("", new)] if new else []
-
-
-def _related(title: str, related: Sequence[RelatedViolation]) -> list[str]:
-    """Return a line for each violation that another one explains."""
-    lines = [
-        f"  {title}: {other.property} ({other.cause}): {other.summary}"
-        for other in related[:_NUM_RELATED]
-    ]
-    if num_more := len(related[_NUM_RELATED:]):
-        lines.append(f"  {title}: ... and {num_more} more (--json PATH lists them)")
-    return lines
-
-
-def fitted(
-    sections: Sequence[list[str] | str], num_lines: int = MAX_LINES
-) -> list[str]:
-    """Return lines and lists of lines, joined; the longest lists are cut until all of it fits.
-
-    Single lines are never cut, and each list keeps its first two lines, so that many lists may
-    still be longer than `num_lines`.
-    """
-    lists = [section for section in sections if isinstance(section, list)]
-    room = num_lines - (len(sections) - len(lists))
-    limit = _limit([len(each) for each in lists], room)
-    lines = list[str]()
-    for section in sections:
-        lines += [section] if isinstance(section, str) else _cut(section, limit)
-    return lines
-
-
-def _limit(lengths: list[int], room: int) -> int:
-    """Return the largest length of a list with which all lists fit."""
-    limit = max(lengths, default=0)
-    while limit > 3 and sum(min(length, limit) for length in lengths) > room:
-        limit -= 1
-    return limit
-
-
-def _cut(lines: list[str], limit: int) -> list[str]:
-    if len(lines) <= limit:
-        return lines
-    indent = " " * (len(lines[-1]) - len(lines[-1].lstrip()))
-    return [*lines[: limit - 1], f"{indent}... and {len(lines) - limit + 1} more"]

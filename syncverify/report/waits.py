@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
 from syncverify.explain.waits.answers import (
@@ -19,7 +20,7 @@ from syncverify.explain.waits.exposed_time import (
     OPERATOR_MICROSECONDS,
 )
 from syncverify.plain_text import counted
-from syncverify.report.html.render import rendered
+from syncverify.report.account import Account
 from syncverify.trace.sync_points import CALLS
 
 COLUMNS: Final = ("line", "call", "word", "without it")
@@ -115,22 +116,30 @@ def verdict(waits: AnsweredWaits) -> str:
 _FIRST_WRONG: Final = 3  # tokens: hundreds are pages of text
 
 
-def waits_json(waits: AnsweredWaits) -> dict[str, Any]:
-    """Return plain JSON values; the format is versioned."""
-    return {
-        "version": 1,
-        "subjects": [*map(_subject, waits.subjects)],
-        "bound": {
-            "scope": str(waits.scope),
-            "ranks": waits.max_ranks,
-            "seed": waits.seed,
+def account_of(waits: AnsweredWaits) -> Account:
+    """Return the account of waits: none of them is a violation."""
+    # Green says that nothing is to do: a superfluous wait is to be removed.
+    all_needed = len(waits.with_word("needed")) == len(waits.answers)
+    return Account(
+        subject=waits.names,
+        verdict=verdict(waits),
+        is_right=all_needed or None,
+        remarks=[*bound_lines(waits)],
+        facts={
+            **{word: len(waits.with_word(word)) for word in NEED_WORDS},
+            "subjects": [*map(_subject, waits.subjects)],
+            "bound": {
+                "scope": str(waits.scope),
+                "ranks": waits.max_ranks,
+                "seed": waits.seed,
+            },
+            "link": {
+                "latency_microseconds": waits.link.latency_microseconds,
+                "gigabytes_per_second": waits.link.gigabytes_per_second,
+            },
+            "waits": [*map(_answer, waits.answers)],
         },
-        "link": {
-            "latency_microseconds": waits.link.latency_microseconds,
-            "gigabytes_per_second": waits.link.gigabytes_per_second,
-        },
-        "waits": [*map(_answer, waits.answers)],
-    }
+    )
 
 
 def _subject(subject: PlayedSubject) -> dict[str, Any]:
@@ -146,7 +155,6 @@ def _subject(subject: PlayedSubject) -> dict[str, Any]:
 
 
 def _answer(answer: Answer) -> dict[str, Any]:
-    harm = answer.harm
     return {
         "kind": answer.point.kind,
         "path": answer.point.line.path,
@@ -157,43 +165,20 @@ def _answer(answer: Answer) -> dict[str, Any]:
         "scenarios": answer.num_scenarios,
         "exposed_microseconds": round(answer.exposed_microseconds, 3),
         "reason": answer.reason,
-        "harm": harm
-        and {
-            "property": harm.property,
-            "cause": harm.cause,
-            "token": harm.token,
-            "in_the_model": harm.is_of_model,
-            "outcome": harm.outcome,
-            "expected": _listed(harm.expected),
-            "observed": _listed(harm.observed),
-        },
+        "harm": answer.harm and asdict(answer.harm),
     }
 
 
-def _listed(values: tuple[float, ...] | None) -> list[str] | None:
-    # Text, as JSON has no infinity.
-    return None if values is None else [f"{value:g}" for value in values]
-
-
-def waits_page(waits: AnsweredWaits) -> str:
-    """Return the page as one self-contained document."""
-    return rendered(
-        {
-            "subject": waits.names,
-            "verdict": verdict(waits),
-            "failed": False,
-            # Green says that nothing is to do: a superfluous wait is to be removed.
-            "judged": len(waits.with_word("needed")) == len(waits.answers),
-            "facts": [[word, str(len(waits.with_word(word)))] for word in NEED_WORDS],
-            "remarks": [*bound_lines(waits)],
-            "violations": [],
-            "waits": {
-                "columns": [*COLUMNS],
-                "num_superfluous": len(waits.with_word("superfluous")),
-                "rows": [*map(_row, waits.answers)],
-            },
-        }
-    )
+def drawn(waits: AnsweredWaits) -> dict[str, Any]:
+    """Return the table of a page."""
+    return {
+        "violations": [],
+        "waits": {
+            "columns": [*COLUMNS],
+            "num_superfluous": len(waits.with_word("superfluous")),
+            "rows": [*map(_row, waits.answers)],
+        },
+    }
 
 
 def _row(answer: Answer) -> dict[str, Any]:

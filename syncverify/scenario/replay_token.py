@@ -189,7 +189,7 @@ def file_text(token_or_file: str) -> str | None:
 def _token_of_report(text: str, name: str, index: str | None) -> str:
     try:
         data = json.loads(text)
-        violations = data.get("mistakes") or data.get("violations", [data])
+        violations = data.get("violations", [data])
         tokens = [str(violation["token"]) for violation in violations]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ScenarioFormatError(

@@ -22,7 +22,7 @@ from syncverify.errors import RunEndedError
 from syncverify.playing.gloo import GlooBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.processes import silence
-from syncverify.report.text import violation_text
+from syncverify.report.run import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation

@@ -14,7 +14,7 @@ from syncverify.judge.properties import check
 from syncverify.playing.fake import FakeBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.report.evidence import remedy_of
-from syncverify.report.text import violation_text
+from syncverify.report.run import violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.search.found_violation import FoundViolation

@@ -9,7 +9,7 @@ import pytest
 from studies.redteam.right.waits import PollsAlone, QueriesAnEvent
 from syncverify.judge.properties import check
 from syncverify.playing.sim import SimBackend
-from syncverify.report.text import violation_text
+from syncverify.report.run import violation_text
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice

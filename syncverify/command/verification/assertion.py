@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from syncverify.faces.one_play import PlayedScenario
-from syncverify.report.text import violation_text
+from syncverify.report.run import violation_text
 from syncverify.search.isolation import is_reported, unexplained
 
 

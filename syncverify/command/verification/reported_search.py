@@ -25,7 +25,7 @@ from syncverify.report.coverage import (
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report
-from syncverify.report.text import violation_text
+from syncverify.report.run import violation_text
 from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.schedule import ScheduleChoice, num_scenarios_by_extent
 from syncverify.scenario.settings import Settings

@@ -29,7 +29,8 @@ class PropertyViolation(AssertionError):  # noqa: N818  # part of the API
     __module__ = "syncverify"  # as users import it, and as pytest prints it
 
     def __init__(self, report: Report) -> None:
-        from syncverify.report.text import diagnosis, verdict
+        from syncverify.report.run import diagnosis
+        from syncverify.report.text import verdict
 
         # The first line is all that pytest's summary of a test run shows.
         headline = verdict(report)

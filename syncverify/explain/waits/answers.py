@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args
 
 from syncverify.explain.waits.exposed_time import Link
+from syncverify.rendered import Rendered
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.trace.sync_points import SyncPoint
 
@@ -68,7 +69,7 @@ class PlayedSubject:
 
 
 @dataclass(frozen=True, slots=True)
-class AnsweredWaits:
+class AnsweredWaits(Rendered):
     """The answers for one subject or several of the same code, and the bound."""
 
     subjects: tuple[PlayedSubject, ...]

@@ -1,4 +1,4 @@
-"""The model of the page: all that it shows, as plain JSON values."""
+"""The tables and the pictures of a search's page, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import explain_rounded
 from syncverify.plain_text import counted
 from syncverify.playing.program import training_program as program
-from syncverify.replay_line import replay_line
 from syncverify.report.coverage import CoverageSummary
 from syncverify.report.evidence import witness_lines
 from syncverify.report.html.graph import graph_values
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.report import Report
-from syncverify.report.text import STATEMENTS, verdict, violation_text
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN
@@ -35,42 +33,22 @@ _MOST_GRADIENTS: Final = 240
 _NONE: Final = "no gradient"
 
 
-def page_model(
-    report: Report,
-    capabilities: Capabilities,
-    replays: Sequence[Replayed | None],
+def drawn(
+    report: Report, capabilities: Capabilities, replays: Sequence[Replayed | None]
 ) -> dict[str, Any]:
-    """Return the model of a report's page, as plain JSON values.
+    """Return the tables and pictures of a report's page, as plain JSON values.
 
     `replays` has, for each violation of the report, the run that shows it, if there is one.
     """
-    searched: list[list[str]] = []
-    explored: dict[str, Any] | None = None
-    if not report.is_replay:  # which has one scenario
-        searched = [["seed", str(report.seed)]]
-        explored = {
-            "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
-            "contract": contract_table(report, capabilities),
-            "coverage": _pairs(report.summary),
-        }
-    return {
-        "subject": report.subject,
-        "verdict": verdict(report),
-        "failed": report.has_failed,
-        "judged": not report.verifies_nothing,
-        "facts": [
-            ["backend", report.backend],
-            ["scenarios", f"{report.examples:,}"],
-            *searched,
-            ["contract", report.contract or "all features"],
-            ["violations", str(len(report.violations))],
-        ],
-        "explored": explored,
-        "violations": [
-            _violation(report, entry, replay)
-            for entry, replay in zip(report.violations, replays, strict=True)
-        ],
+    pictures = [*map(_pictures, report.violations, replays)]
+    if report.is_replay:  # which has one scenario
+        return {"violations": pictures}
+    explored = {
+        "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
+        "contract": contract_table(report, capabilities),
+        "coverage": _pairs(report.summary),
     }
+    return {"violations": pictures, "explored": explored}
 
 
 def contract_table(report: Report, capabilities: Capabilities) -> list[dict[str, Any]]:
@@ -116,17 +94,8 @@ def _pairs(summary: CoverageSummary) -> dict[str, Any]:
     }
 
 
-def _violation(
-    report: Report, entry: FoundViolation, replay: Replayed | None
-) -> dict[str, Any]:
-    violation = entry.violation
+def _pictures(entry: FoundViolation, replay: Replayed | None) -> dict[str, Any]:
     return {
-        "property": violation.property,
-        "cause": violation.cause,
-        "statement": STATEMENTS[violation.property],
-        "summary": violation.summary,
-        "diagnosis": violation_text(entry, **report.names),
-        "replay": replay_line(entry.token, **report.names),
         "timeline": replay and timeline_values(replay.run, replay.violation),
         "gradients": [] if replay is None else gradients_of(replay.judgement),
         "witness": [*witness_lines(entry.witness)],

@@ -1,4 +1,4 @@
-"""The page as text: the template filled with a model, and with the drawings that read it.
+"""The page as text: the template filled with an account, and with the drawings of its pictures.
 
 Subjects are hostile: their names, errors and source lines reach the page. The template escapes
 text, and the model inside of the page has no character that could end its element.
@@ -10,27 +10,33 @@ import functools
 import json
 from collections.abc import Mapping
 from importlib import metadata, resources
+from itertools import zip_longest
 from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
 
+from syncverify.report.account import Account
+
 _FOLDER: Final = resources.files(__package__)
 _SCRIPTS: Final = ("drawing.js", "timeline.js", "graph.js", "pictures.js")
 # JSON as it may stand in an element `script`: these characters occur in its texts alone.
 _ESCAPES: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&\u2028\u2029"}
-# The parts that a page, and a section of it, may lack; a model names those that it has.
-_PAGE: Final = ("remarks", "timeline", "explored", "layouts", "waits")
-_SECTION: Final = ("is_values", "timeline", "gradients", "witness", "graph", "program")
+_WORDS: Final = {True: "right", False: "wrong", None: "open"}
 
 
-def rendered(model: Mapping[str, Any]) -> str:
-    """Return the page of a model as one self-contained document."""
-    sections = [dict.fromkeys(_SECTION) | each for each in model["violations"]]
-    page = {**dict.fromkeys(_PAGE), **model, "violations": sections}
-    values = json.dumps(model, allow_nan=False, separators=(",", ":"))
+def rendered(account: Account, drawn: Mapping[str, Any]) -> str:
+    """Return the page of an account as one self-contained document.
+
+    `drawn` are the plain values of pictures and tables: those of the page, and `violations`, which
+    has those of each explanation.
+    """
+    values = json.dumps(drawn, allow_nan=False, separators=(",", ":"))
     return _template().render(
-        page=page,
+        account=account,
+        word=_WORDS[account.is_right],
+        drawn=drawn,
+        sections=zip_longest(account.explanations, drawn["violations"], fillvalue={}),
         model=Markup(values.translate(_ESCAPES)),
         style=Markup(_read("page.css")),
         script=Markup("\n".join(map(_read, _SCRIPTS))),

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
+from syncverify.faces.simulation.simulation import FoundInProgram
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.values import Quantity, parameter_of
-from syncverify.report.html.render import rendered
-from syncverify.report.simulation import simulation_json, violation_values
+from syncverify.replay_line import replay_line
+from syncverify.report.account import Account, Explanation
+from syncverify.report.simulation import explanation_of, pictures_of
 from syncverify.report.whole_step.shown import ShownPart, grouped_names, shown_part
 from syncverify.report.whole_step.text import (
     change,
     headline,
-    line_of,
-    mistake_text,
     percent,
     play_words,
-    said,
+    sections_of,
+    table,
     verdict,
+    wrong_ranks,
 )
 from syncverify.scenario.replay_token import encode
 
@@ -30,26 +33,46 @@ from syncverify.scenario.replay_token import encode
 _FAINT: Final = 0.001
 _WEAKEST: Final = 12
 _STRONGEST: Final = 60
+_STATEMENT: Final = "Each rank has the value that one rank has."
 
 
-def parity_json(parity: Parity) -> dict[str, Any]:
-    """Return a report as plain JSON values."""
-    return {
-        "name": parity.name,
-        "path": parity.path,
-        "steps": parity.num_steps,
-        "seed": parity.seed,
-        "right": parity.is_right,
-        # Where an own step made the values to compare with; None for torch's plain step.
-        "beside": parity.beside
-        and {
-            "layout": dict(parity.beside.layout.axes),
-            "micro_batches": parity.beside.num_micro_batches,
+def account_of(parity: Parity) -> Account:
+    """Return the account of a comparison: its mistakes, and the violations of its plays."""
+    mistakes = [_mistake(parity, each) for each in parity.mistakes]
+    violations = [
+        _of_play(play, found)
+        for play in parity.plays
+        for found in play.simulation.violations
+    ]
+    explanations = [*mistakes, *violations]
+    is_open = parity.refused and not explanations
+    return Account(
+        subject=parity.path or parity.name,
+        verdict=verdict(parity),
+        is_right=None if is_open else parity.is_right,
+        explanations=explanations,
+        remarks=[*map(str, parity.remarks)],
+        notes=table(parity),
+        facts={
+            "steps": parity.num_steps,
+            "seed": parity.seed,
+            # Where an own step made the values to compare with; None for torch's plain step.
+            "beside": parity.beside
+            and {
+                "layout": dict(parity.beside.layout.axes),
+                "micro_batches": parity.beside.num_micro_batches,
+            },
+            "layouts": [*map(_play, parity.plays)],
         },
-        "layouts": [*map(_play, parity.plays)],
-        "remarks": [*map(str, parity.remarks)],
-        "mistakes": [_mistake_json(parity, each) for each in parity.mistakes],
-    }
+    )
+
+
+def _of_play(play: LayoutPlay, found: FoundInProgram) -> Explanation:
+    """Return a race, a deadlock or a mismatch, with its layout."""
+    one = explanation_of(play.simulation, found)
+    sections = [*one.sections, f"  layout:     {play.layout}"]
+    facts = {**one.facts, "layout": dict(play.layout.axes)}
+    return replace(one, sections=sections, facts=facts)
 
 
 def _play(play: LayoutPlay) -> dict[str, Any]:
@@ -61,38 +84,44 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
         "right": play.is_right,
         "values": play.num_values,
         "wrong_values": play.num_wrong,
-        "worst_error": _finite(play.worst_error),
+        "worst_error": play.worst_error,
         "share_of_rounding": play.share_of_rounding,
         "unread": [*play.unread],
         "not_judged": [
             f"step {each.step + 1}, {each.quantity.value}, {each.name}"
             for each in play.not_judged
         ],
-        "simulation": simulation_json(play.simulation),
+        "refused": play.simulation.refused,
     }
 
 
-def _mistake_json(parity: Parity, found: FoundMistake) -> dict[str, Any]:
-    finding = found.finding
-    return {
-        "quantity": finding.quantity.value,
-        "step": finding.step + 1,
-        "cause": finding.cause.word,
-        "summary": headline(found),
-        "said": said(finding),
-        "remedy": change(found),
-        "places": [{"path": e.path, "line": e.number} for e in found.places],
-        "layout": dict(found.layout.axes),
-        "micro_batches": found.num_micro_batches,
-        "data": None if found.variation is None else found.variation.word,
-        "saved_on": None if found.saved_on is None else dict(found.saved_on.axes),
-        "layouts": [dict(each.axes) for each in found.layouts],
-        "spread": [each.name for each in finding.spread],
-        "follows": [each.value for each in finding.follows],
-        "values": [*map(_value, finding.differences)],
-        "token": encode(parity.play_of(found)),
-        "replay": line_of(parity, found) if parity.path else "",
-    }
+def _mistake(parity: Parity, found: FoundMistake) -> Explanation:
+    finding, token = found.finding, encode(parity.play_of(found))
+    return Explanation(
+        property=finding.quantity.value,
+        cause=finding.cause.word,
+        statement=_STATEMENT,
+        summary=headline(found),
+        ranks=wrong_ranks(finding),
+        parameters=[each.name for each in finding.differences],
+        hint=change(found),
+        token=token,
+        replay=replay_line(token, parity.path) if parity.path else "",
+        sections=[*sections_of(parity, found)],
+        lines=found.places,
+        facts={
+            "step": finding.step + 1,
+            "lines": [*map(str, found.places)],
+            "layout": dict(found.layout.axes),
+            "micro_batches": found.num_micro_batches,
+            "data": None if found.variation is None else found.variation.word,
+            "saved_on": None if found.saved_on is None else dict(found.saved_on.axes),
+            "layouts": [dict(each.axes) for each in found.layouts],
+            "spread": [each.name for each in finding.spread],
+            "follows": [each.value for each in finding.follows],
+            "values": [*map(_value, finding.differences)],
+        },
+    )
 
 
 def _value(value: ComparedValue) -> dict[str, Any]:
@@ -100,69 +129,36 @@ def _value(value: ComparedValue) -> dict[str, Any]:
     return {
         "name": value.name,
         "wrong_ranks": value.wrong_ranks,
-        "error": _finite(value.error),
+        "error": value.error,
         "elements": [*part.indices],
-        "got": {str(rank): _elements(each, part) for rank, each in value.got.items()},
+        "observed": {
+            str(rank): _elements(each, part) for rank, each in value.got.items()
+        },
         "expected": {
             str(rank): _elements(each, part) for rank, each in value.expected.items()
         },
     }
 
 
-def _finite(number: float) -> float | None:
-    """Return a number; None for infinity, which JSON has not."""
-    return number if math.isfinite(number) else None
+def _elements(value: torch.Tensor | None, part: ShownPart) -> list[float] | None:
+    return None if value is None else [*part.elements(value.double()).values()]
 
 
-def _elements(value: torch.Tensor | None, part: ShownPart) -> list[str] | None:
-    """Return some elements as texts, since JSON has neither NaN nor infinity."""
-    if value is None:
-        return None
-    return [f"{each:.17g}" for each in part.elements(value.double()).values()]
-
-
-def parity_page(parity: Parity) -> str:
-    """Return the page as one self-contained document."""
-    violations = [
-        violation_values(play.simulation, each)
-        for play in parity.plays
-        for each in play.simulation.violations
-    ]
-    mistakes = [_mistake(parity, each) for each in parity.mistakes]
-    return rendered(
-        {
-            "subject": parity.name,
-            "verdict": verdict(parity),
-            "failed": not parity.is_right,
-            "judged": all(not each.simulation.refused for each in parity.plays),
-            "facts": [
-                ["layouts", str(len(parity.plays))],
-                ["steps", str(parity.num_steps)],
-                ["mistakes", str(len(mistakes) + len(violations))],
-            ],
-            "remarks": [*map(str, parity.remarks)],
-            "layouts": {
-                "columns": [*map(_column, parity.plays)],
-                "rows": [
-                    {"name": name, "cells": [*map(_cell, cells)]}
-                    for name, cells in rows_of(parity.plays).items()
-                ],
-            },
-            "violations": [*mistakes, *violations],
-        }
-    )
-
-
-def _mistake(parity: Parity, found: FoundMistake) -> dict[str, Any]:
-    finding = found.finding
+def drawn(parity: Parity) -> dict[str, Any]:
+    """Return the table and the pictures of a page: layouts against tensors, and runs."""
+    violations = [e for play in parity.plays for e in play.simulation.violations]
     return {
-        "property": finding.quantity.value,
-        "cause": finding.cause.word,
-        "statement": "Each rank has the value that one rank has.",
-        "summary": headline(found),
-        "diagnosis": mistake_text(parity, found),
-        "replay": line_of(parity, found),
-        "is_values": True,
+        "violations": [
+            *({} for _ in parity.mistakes),
+            *map(pictures_of, violations),
+        ],
+        "layouts": {
+            "columns": [*map(_column, parity.plays)],
+            "rows": [
+                {"name": name, "cells": [*map(_cell, cells)]}
+                for name, cells in rows_of(parity.plays).items()
+            ],
+        },
     }
 
 

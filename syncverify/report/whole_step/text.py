@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from syncverify.faces.whole_step.data import (
     AllOnes,
@@ -19,9 +18,7 @@ from syncverify.judge.whole_step.causes import CopiesRoundedApart, WrongQuantity
 from syncverify.judge.whole_step.rounding import dtype_names
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import counted, named
-from syncverify.replay_line import replay_line
-from syncverify.report.simulation import remark_blocks, simulation_text
-from syncverify.report.text import numbered
+from syncverify.report.account import count_of_violations, titled
 from syncverify.report.whole_step.cause_words import words_of
 from syncverify.report.whole_step.shown import (
     grouped_names,
@@ -30,7 +27,6 @@ from syncverify.report.whole_step.shown import (
     shown_ranks,
     some_names,
 )
-from syncverify.scenario.replay_token import encode
 
 _SMALLEST_PERCENT, _WHOLE_PERCENTS = 0.001, 0.1
 # Groups of names in the first line of a mistake.
@@ -49,26 +45,8 @@ _NAMED = {
 }
 
 
-def parity_text(parity: Parity) -> str:
-    """Return the report of a comparison."""
-    blocks = [
-        mistake_text(parity, each, title)
-        for title, each in numbered("WRONG", parity.mistakes)
-    ]
-    for played in parity.plays:
-        if played.simulation.violations:
-            alone = replace(played.simulation, remarks=())
-            blocks.append(f"layout {played.layout}:\n{simulation_text(alone)}")
-    blocks += [*remark_blocks(parity.remarks), *_table(parity)]
-    return "\n\n".join([*blocks, verdict(parity)])
-
-
-def mistake_text(parity: Parity, found: FoundMistake, title: str = "WRONG") -> str:
-    """Return the lines of one mistake."""
-    return "\n".join(_mistake_lines(parity, found, title))
-
-
-def _table(parity: Parity) -> list[str]:
+def table(parity: Parity) -> list[str]:
+    """Return the block that lists the layouts, with what was not judged; none without layouts."""
     lines = [f"  {played.layout!s:<24} {play_words(played)}" for played in parity.plays]
     if not lines:
         return []
@@ -245,39 +223,39 @@ def verdict(parity: Parity) -> str:
         return f"NOT SIMULATED: {parity.name} ({scope}): {parity.refused}"
     unfinished = sum(1 for each in parity.plays if each.left_early)
     wrong = len(parity.mistakes) + parity.num_violations + unfinished
-    title = counted(wrong, "MISTAKE").upper() if wrong else "NO MISTAKE"
-    return f"{title}: {parity.name} ({scope}, seed {parity.seed})"
+    return f"{count_of_violations(wrong)}: {parity.name} ({scope}, seed {parity.seed})"
 
 
-def _mistake_lines(parity: Parity, found: FoundMistake, title: str) -> Iterator[str]:
+def sections_of(parity: Parity, found: FoundMistake) -> Iterator[list[str] | str]:
+    """Yield the lines of a mistake below its summary."""
     finding = found.finding
-    yield f"{title}: {headline(found)}"
-    yield f"  change:   {change(found)}"
     if found.variation is not None:
-        yield f"  data:     {_variation_text(found.variation)}"
-    yield f"  values:   {_scope(finding)}"
-    first = finding.differences[0]
+        yield f"  data:       {_variation_text(found.variation)}"
+    yield titled("values:", _values(parity, found))
+    if parity.differing(found) and parity.agreeing():
+        yield f"  odd one:    {_odd_one(parity, found)}"
+    if finding.spread:
+        yield f"  spreads:    to {some_names(each.name for each in finding.spread)}"
+    if finding.follows:
+        yield f"  follows:    {', '.join(each.value for each in finding.follows)}"
+    others = [str(each) for each in found.layouts if each != found.layout]
+    if others:
+        yield f"  also in:    {'; '.join(others)}"
+    if smaller := _smaller(found):
+        yield f"  smallest:   {smaller}"
+
+
+def _values(parity: Parity, found: FoundMistake) -> Iterator[str]:
+    """Yield how many values are wrong, and the first one by rank beside the right one."""
+    yield _scope(found.finding)
+    first = found.finding.differences[0]
     part, wrong = shown_part(first), first.wrong_ranks
-    are_copies = isinstance(finding.cause, CopiesRoundedApart)
+    are_copies = isinstance(found.finding.cause, CopiesRoundedApart)
     right_mark, wrong_mark = ("equal", "differs") if are_copies else ("right", "wrong")
     for rank in shown_ranks(first):
         mark = right_mark if rank not in wrong else wrong_mark
-        yield f"            {first.name} on rank {rank}: {part.text(first.got[rank])} ({mark})"
-    right = first.expected[wrong[0]]
-    yield f"            {_place(parity, found)}: {part.text(right)}"
-    if parity.differing(found) and parity.agreeing():
-        yield f"  odd one:  {_odd_one(parity, found)}"
-    if finding.spread:
-        yield f"  spreads:  to {some_names(each.name for each in finding.spread)}"
-    if finding.follows:
-        yield f"  follows:  {', '.join(each.value for each in finding.follows)}"
-    others = [str(each) for each in found.layouts if each != found.layout]
-    if others:
-        yield f"  also in:  {'; '.join(others)}"
-    if smaller := _smaller(found):
-        yield f"  smallest: {smaller}"
-    if parity.path:
-        yield f"  replay:   {line_of(parity, found)}"
+        yield f"{first.name} on rank {rank}: {part.text(first.got[rank])} ({mark})"
+    yield f"{_place(parity, found)}: {part.text(first.expected[wrong[0]])}"
 
 
 def _place(parity: Parity, found: FoundMistake) -> str:
@@ -323,11 +301,6 @@ def _smaller(found: FoundMistake) -> str:
     return ", ".join(parts)
 
 
-def line_of(parity: Parity, found: FoundMistake) -> str:
-    """Return the command that plays the smallest training again."""
-    return replay_line(encode(parity.play_of(found)), parity.path)
-
-
 def headline(found: FoundMistake) -> str:
     """Return a mistake in one line: the wrong values, the cause, and the place."""
     finding, layout = found.finding, str(found.layout)
@@ -342,10 +315,13 @@ def headline(found: FoundMistake) -> str:
 
 
 def _wrong_ranks(found: FoundMistake) -> str:
-    wrong = {rank for each in found.finding.differences for rank in each.wrong_ranks}
-    if len(wrong) == found.layout.num_ranks:
-        return "all ranks"
-    return named("rank", sorted(wrong))
+    wrong = wrong_ranks(found.finding)
+    return "all ranks" if len(wrong) == found.layout.num_ranks else named("rank", wrong)
+
+
+def wrong_ranks(finding: WrongQuantity) -> list[int]:
+    """Return the ranks with a wrong value."""
+    return sorted({rank for each in finding.differences for rank in each.wrong_ranks})
 
 
 def _scope(finding: WrongQuantity) -> str:

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from syncverify import PropertyViolation, verify
-from syncverify.judge.evidence import Ended
-from syncverify.judge.violation import Violation
 from syncverify.report import sarif
 from syncverify.report.guilty_line import FileLine, guilty_line
 from syncverify.report.report import Report
+from syncverify.report.run import account_of
 from syncverify.report.sarif import sarif_log
 from syncverify.subjects.replicate import ReplicateSubject
-from syncverify.trace.source_lines import CodeLine, SourceLine
+from syncverify.trace.source_lines import SourceLine
 
 HERE = Path(__file__)
 
@@ -33,15 +32,13 @@ class Raises:
     def unbind(self) -> None: ...
 
 
-def violation(path: str, number: int) -> Violation:
-    line = CodeLine(SourceLine(path, number, "wait"), "f()")
-    evidence = Ended(kind="raised", details=("a", line))
-    return Violation("p", "c", "wrong", evidence=evidence)
+def lines(path: str, number: int) -> list[SourceLine]:
+    return [SourceLine(path, number, "wait")]
 
 
 def test_place_in_the_evidence_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HERE.parents[1])
-    line = guilty_line(violation("report/test_guilty_line.py", 7), "ddp")
+    line = guilty_line(lines("report/test_guilty_line.py", 7), "ddp")
     assert line == FileLine(HERE, 7)
 
 
@@ -53,7 +50,7 @@ def test_a_path_may_have_signs_that_end_a_word(
     module = ModuleType("with_signs")
     module.__file__ = str(file)
     monkeypatch.setitem(sys.modules, "with_signs", module)
-    line = guilty_line(violation(f"{folder}/p q.py", 6), "absent:Subject")
+    line = guilty_line(lines(f"{folder}/p q.py", 6), "absent:Subject")
     assert line == FileLine(file, 6)
 
 
@@ -65,21 +62,19 @@ def test_definition_counts_before_lines_of_others(
 ) -> None:
     monkeypatch.chdir(HERE.parent)
     first = inspect.getsourcelines(Raises)[1]
-    assert guilty_line(violation("inspect.py", 5), name) == FileLine(HERE, first)
+    assert guilty_line(lines("inspect.py", 5), name) == FileLine(HERE, first)
 
 
 @pytest.mark.long
 def test_line_of_others_counts_where_there_is_no_better_one() -> None:
     file = Path(inspect.__file__).resolve()
-    assert guilty_line(violation("inspect.py", 5), "absent:Subject") == FileLine(
-        file, 5
-    )
-    assert guilty_line(violation("absent.py", 5), "absent:Subject") is None
+    assert guilty_line(lines("inspect.py", 5), "absent:Subject") == FileLine(file, 5)
+    assert guilty_line(lines("absent.py", 5), "absent:Subject") is None
 
 
 @pytest.mark.parametrize("name", ["replicate", "replicate:bucket_cap_mb=1"])
 def test_definition_of_a_built_in_subject_counts(name: str) -> None:
-    line = guilty_line(violation("absent.py", 5), name)
+    line = guilty_line(lines("absent.py", 5), name)
     assert line == FileLine(
         Path(inspect.getfile(ReplicateSubject)),
         inspect.getsourcelines(ReplicateSubject)[1],
@@ -99,7 +94,7 @@ def test_sarif_has_a_rule_and_a_result_at_the_line(
 ) -> None:
     monkeypatch.chdir(HERE.parent)
     monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
-    log = sarif_log(report)
+    log = sarif_log(account_of(report))
     (run,), (entry,) = log["runs"], report.violations
     (rule,), (result,) = run["tool"]["driver"]["rules"], run["results"]
     assert (log["version"], rule["id"]) == ("2.1.0", "every_rank_finishes")
@@ -123,7 +118,7 @@ def test_sarif_names_a_violation_by_subject_property_and_cause(
     report: Report, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def result(report: Report) -> dict[str, Any]:
-        return sarif_log(report)["runs"][0]["results"][0]  # type: ignore[no-any-return]
+        return sarif_log(account_of(report))["runs"][0]["results"][0]  # type: ignore[no-any-return]
 
     monkeypatch.chdir(tmp_path)  # the file is elsewhere, and named in full
     place = result(report)["locations"][0]["physicalLocation"]

@@ -1,12 +1,13 @@
 """Lines beside a violation: values left over, lines of the subject that ran here alone."""
 
 from dataclasses import replace
+from typing import Any
 
 from syncverify.judge.evidence import Disagreement, Event, Evidence
 from syncverify.judge.violation import Violation
-from syncverify.report.report import Report, violation_json
+from syncverify.report.report import Report
+from syncverify.report.run import account_of, explanation_of, violation_text
 from syncverify.report.sarif import sarif_log
-from syncverify.report.text import violation_text
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import Fix, FoundViolation, LeftOut
@@ -42,6 +43,10 @@ RAN_HERE = (
 ALONE = "ran only where it fails:"
 
 
+def violation_json(entry: FoundViolation) -> dict[str, Any]:
+    return explanation_of(entry, subject="mine:Sync", backend="sim").to_json()
+
+
 def shown(entry: FoundViolation) -> str:
     return violation_text(entry, subject="a:B", backend="sim")
 
@@ -61,7 +66,7 @@ def test_each_value_has_a_line_and_the_hint_tells_what_to_do() -> None:
     alone = shown(replace(ENTRY, left_over=VALUES[:1]))
     assert "(on rank 1; the violation disappears if it is" in alone
     report = Report("a:B", "sim", 0, 1, 1.0, {}, (ENTRY,))
-    (result,) = sarif_log(report)["runs"][0]["results"]
+    (result,) = sarif_log(account_of(report))["runs"][0]["results"]
     assert f"hint: {HINT}\n" in result["message"]["text"]
 
 

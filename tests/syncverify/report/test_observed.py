@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from syncverify.report.account import MAX_LINES
 from syncverify.report.observed import ObservedFeature, in_one_line, table_lines
 from syncverify.report.report import Report
-from syncverify.report.text import MAX_LINES, diagnosis, verdict
+from syncverify.report.run import diagnosis
+from syncverify.report.text import verdict
 from syncverify.search.observation import INTERRUPTED
 
 

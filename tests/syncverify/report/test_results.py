@@ -17,10 +17,10 @@ TEXT = "NOT SIMULATED: job.py:step (2 ranks, simulated cuda): a kernel"
 def test_each_kind_of_result_is_rendered(tmp_path: Path) -> None:
     nothing = Parity("job", "", (), (), 1, 0)
     assert str(REFUSED) == TEXT
-    assert str(nothing) == "NO MISTAKE: job (0 layouts, 1 step, seed 0)"
+    assert str(nothing) == "NO VIOLATION: job (0 layouts, 1 step, seed 0)"
     assert nothing.to_json()["right"] is True
     nothing.write_html(tmp_path / "page.html")
-    assert "NO MISTAKE: job" in (tmp_path / "page.html").read_text()
+    assert "NO VIOLATION: job" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.long

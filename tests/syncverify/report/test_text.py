@@ -3,14 +3,16 @@
 import json
 import math
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
 from syncverify.judge.evidence import Event, WrongGradient
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.violation import Violation
-from syncverify.report.report import Report, violation_json
-from syncverify.report.text import diagnosis, scenario_lines, verdict, violation_text
+from syncverify.report.report import Report
+from syncverify.report.run import diagnosis, explanation_of, violation_text
+from syncverify.report.text import scenario_lines, verdict
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision, Schedule
@@ -58,6 +60,10 @@ REPORT = Report(
     coverage={"ranks": {"4": 20}},
     violations=(ENTRY,),
 )
+
+
+def violation_json(entry: FoundViolation) -> dict[str, Any]:
+    return explanation_of(entry, subject="mine:Sync", backend="sim").to_json()
 
 
 def test_diagnosis_has_violation_values_place_and_replay_line() -> None:

@@ -12,12 +12,13 @@ from syncverify.explain.waits.answers import (
     PlayedSubject,
 )
 from syncverify.explain.waits.exposed_time import Link
+from syncverify.report.html.render import rendered
 from syncverify.report.waits import (
+    account_of,
     bound_lines,
     cells_of,
+    drawn,
     verdict,
-    waits_json,
-    waits_page,
 )
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.trace.source_lines import SourceLine
@@ -103,7 +104,7 @@ def test_the_bound_and_the_machine_are_printed() -> None:
 
 
 def test_json_has_no_number_that_json_lacks() -> None:
-    data = json.loads(json.dumps(waits_json(WAITS), allow_nan=False))
+    data = json.loads(json.dumps(WAITS.to_json(), allow_nan=False))
     assert [each["word"] for each in data["waits"]] == [
         "needed",
         "superfluous",
@@ -121,7 +122,8 @@ def test_json_has_no_number_that_json_lacks() -> None:
 def test_the_page_is_green_where_nothing_is_to_do(
     answers: tuple[Answer, ...], banner: str, num_in_colour: int
 ) -> None:
-    page = waits_page(replace(WAITS, answers=answers))
+    waits = replace(WAITS, answers=answers)
+    page = rendered(account_of(waits), drawn(waits))
     assert f'class="verdict {banner}"' in page
     assert page.count('<tr class="superfluous">') == num_in_colour
     assert ("Each row in colour is superfluous" in page) == (num_in_colour > 0)

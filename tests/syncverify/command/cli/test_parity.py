@@ -55,7 +55,7 @@ def trainings(tmp_path: Path) -> Iterator[None]:
 def test_a_right_training_ends_with_0(call: Call) -> None:
     outcome = call("parity", "train.py", "--layouts", "all:2")
     assert outcome.code == 0
-    assert outcome.out.endswith("NO MISTAKE: train.py (1 layout, 2 steps, seed 0)\n")
+    assert outcome.out.endswith("NO VIOLATION: train.py (1 layout, 2 steps, seed 0)\n")
 
 
 @pytest.mark.long
@@ -65,12 +65,17 @@ def test_a_wrong_training_is_played_again_by_its_replay_line(
     outcome = call("parity", "wrong.py", "--json", "out.json", "--html", "out.html")
     assert outcome.code == 1
     title = (
-        "WRONG: gradient of {0,2}.weight, {0,2}.bias: multiplied by 2, the number of ranks of "
-        "`dp` (dp=2, step 1, all ranks)\n  change:   divide the loss, or the sum of gradients, "
-        "by the number of ranks of `dp` (wrong.py:"
+        "VIOLATION: gradient (scaled)\n  Each rank has the value that one rank has.\n\n"
+        "  gradient of {0,2}.weight, {0,2}.bias: multiplied by 2, the number of ranks of "
+        "`dp` (dp=2, step 1, all ranks)\n  values:     "
+    )
+    hint = (
+        "\n  hint:       divide the loss, or the sum of gradients, by the number of ranks of `dp` "
+        "(wrong.py:"
     )
     assert outcome.out.startswith(title)
-    (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]
+    assert hint in outcome.out
+    (mistake,) = json.loads((tmp_path / "out.json").read_text())["violations"]
     assert mistake["cause"] == "scaled"
     assert "multiplied by 2" in (tmp_path / "out.html").read_text()
     again = call(*mistake["replay"].split()[1:])
@@ -119,7 +124,7 @@ layouts = [{"dp": 2}]
     assert [line for line in outcome.err.splitlines() if "played" in line] == [
         "played 1 of 1 layouts"
     ]
-    (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]
+    (mistake,) = json.loads((tmp_path / "out.json").read_text())["violations"]
     assert mistake["cause"] == "not-clipped"
     again = call(*mistake["replay"].split()[1:])
     assert again.code == 1
@@ -153,7 +158,7 @@ def test_a_replay_line_names_the_number_of_micro_batches(
     text = WRONG + "micro_batches = 2\n"
     (tmp_path / "a wrong one.py").write_text(text)
     outcome = call("parity", "a wrong one.py", "--json", "out.json")
-    (mistake,) = json.loads((tmp_path / "out.json").read_text())["mistakes"]
+    (mistake,) = json.loads((tmp_path / "out.json").read_text())["violations"]
     words = shlex.split(mistake["replay"])
     assert words[:2] == ["syncverify", "replay"]
     assert words[3:] == ["a wrong one.py"]
@@ -177,7 +182,7 @@ def test_half_a_run_is_never_right(
     outcome = call("parity", "early.py")
     assert outcome.code == code
     assert words in outcome.out
-    assert "NO MISTAKE" not in outcome.out
+    assert "NO VIOLATION" not in outcome.out
 
 
 @pytest.mark.long

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from syncverify.report.html.page import page_model
+from syncverify.report.account import Account, Explanation
+from syncverify.report.html.page import drawn
 from syncverify.report.html.render import rendered
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities
@@ -141,11 +142,7 @@ def violation() -> dict[str, Any]:
     missing = [{"tail": [1, None], "head": [1, 0], "label": "nothing orders these"}]
     at = {"rank": 0, "step": 0, "micro_batch": 0, "cut": False}
     seen = {"missing": missing, "streams": ["default", "side"], "ran": nodes}
-    words = {"statement": "s", "summary": "s", "diagnosis": "d", "replay": "r"}
     return {
-        "property": "every_rank_finishes",
-        "cause": "unclear_error",
-        **words,
         "timeline": timeline(),
         "gradients": [{**right, **values, **means}],
         "graph": {**at, **seen, "nodes": nodes, "edges": [[0, 1]]},
@@ -195,14 +192,20 @@ def browse(text: str, folder: Path, width: int = 1300) -> tuple[str, str]:
 
 
 def page_of(violations: list[dict[str, Any]]) -> str:
-    model = page_model(Report("s", "sim", 0, 1, 0.0, {}, ()), Capabilities(), [])
-    model["violations"] = violations
+    values = drawn(Report("s", "sim", 0, 1, 0.0, {}, ()), Capabilities(), [])
     features = ["a=1", "a=2", "b=1", "b=2"]
-    model["explored"]["coverage"] = {
-        "features": features,
-        "pairs": [[0, 2, 3], [1, 2, 0]],
-    }
-    return rendered(model)
+    pairs = {"features": features, "pairs": [[0, 2, 3], [1, 2, 0]]}
+    values["explored"]["coverage"] = pairs
+    one = Explanation(
+        property="every_rank_finishes",
+        cause="unclear_error",
+        statement="s",
+        summary="s",
+    )
+    account = Account(
+        subject="s", verdict="v", is_right=False, explanations=[one] * len(violations)
+    )
+    return rendered(account, values | {"violations": violations})
 
 
 def with_script(page: str, script: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend
-from syncverify.report.html.page import contract_table, page_model, program_words
+from syncverify.report.html.page import contract_table, drawn, program_words
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.report import Report
 from syncverify.scenario.contract import Capabilities
@@ -41,7 +41,7 @@ def model(subject_name: str, name: str, cause: str) -> Any:
     report = Report(subject_name, "sim", 0, 1, 0.0, {}, (entry,), is_replay=True)
     run = shown_again(entry, subject, backend)
     assert run is not None
-    return page_model(report, subject.capabilities, [run])
+    return drawn(report, subject.capabilities, [run])
 
 
 @pytest.mark.slow

@@ -4,14 +4,16 @@ import json
 import math
 from functools import cache
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 import torch
 
 from syncverify.judge.violation import Violation
-from syncverify.report.html.page import elements, page_model
+from syncverify.report.html.page import drawn, elements
 from syncverify.report.html.render import rendered
 from syncverify.report.report import Report
+from syncverify.report.run import account_of
 from syncverify.scenario.contract import Capabilities
 from syncverify.search.found_violation import FoundViolation
 from tests.programs import one_parameter
@@ -57,8 +59,11 @@ def report(words: str) -> Report:
 
 @cache
 def page(words: str) -> str:
-    model = page_model(report(words), Capabilities(), [None])
-    return rendered(model)
+    return rendered(account_of(report(words)), model(words))
+
+
+def model(words: str) -> dict[str, Any]:
+    return drawn(report(words), Capabilities(), [None])
 
 
 @pytest.mark.parametrize("words", HOSTILE)
@@ -69,8 +74,7 @@ def test_hostile_words_add_no_element(words: str) -> None:
     assert names == [sorted(attributes) for _, attributes in plain.elements]
     assert hostile.scripts[1:] == plain.scripts[1:]
     assert words in hostile.text.replace("\n", "")
-    model = page_model(report(words), Capabilities(), [None])
-    assert json.loads(hostile.scripts[0]) == model
+    assert json.loads(hostile.scripts[0]) == model(words)
 
 
 def test_page_asks_nothing_of_a_network() -> None:
@@ -97,10 +101,10 @@ def test_gradients_have_their_mean_and_what_is_wrong() -> None:
     gradient = {"parameter": "p", "rank": 0, "step": 0, "wrong": True}
     shown = {"expected": "4", "observed": "no gradient", "why": "it is gone"}
     means = {"expected_mean": 4.0, "observed_mean": "no gradient"}
-    model = page_model(report("plain"), Capabilities(), [None])
     graph = {"rank": 0, "step": 0, "micro_batch": 0, "ran": [], "cut": False}
     section = {"gradients": [gradient | shown | means], "graph": graph}
-    model["violations"][0] |= section
-    text = " ".join(Page(rendered(model)).text.split())
+    values = {"violations": [model("plain")["violations"][0] | section]}
+    page = rendered(account_of(report("plain")), values)
+    text = " ".join(Page(page).text.split())
     assert "it is gone" in text
     assert "p expected 4 observed no gradient" in text

@@ -32,11 +32,13 @@ from syncverify.judge.whole_step.causes import (
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.values import Quantity, StateName
+from syncverify.report.html.render import rendered
 from syncverify.report.whole_step import cause_words
 from syncverify.report.whole_step.cause_words import words_of
 from syncverify.report.whole_step.page import (
     LayoutCell,
-    parity_page,
+    account_of,
+    drawn,
     rows_of,
 )
 from syncverify.report.whole_step.shown import some_names
@@ -176,7 +178,8 @@ def test_equal_layers_are_one_row_of_the_table() -> None:
 
 
 def test_the_page_has_words_and_shades() -> None:
-    page = parity_page(Parity("", "", (wrong_play(),), (), 1, 0))
+    parity = Parity("", "", (wrong_play(),), (), 1, 0)
+    page = rendered(account_of(parity), drawn(parity))
     assert 'class="mistake" style="--shade: 55%">off by 50 %' in page
     assert 'class="follows" style="--shade: 28%">off by 1.0 %' in page
     # No number has an exponent.

@@ -18,7 +18,6 @@ from syncverify.judge.whole_step.causes import (
     StepMistake,
 )
 from syncverify.judge.whole_step.values import Quantity
-from syncverify.report.whole_step.page import parity_page
 from tests.syncverify.faces.whole_step.planted.steps import (
     Optimizer,
     add,
@@ -128,5 +127,4 @@ def test_a_work_that_nothing_waits_for_is_one_remark_of_all_layouts() -> None:
     text, (remark,) = str(result), result.to_json()["remarks"]
     assert remark.startswith("nothing waits for all_reduce at ")
     assert text.count(f"REMARK: {remark}") == text.count("REMARK") == 1
-    assert parity_page(result).count("Remark: nothing waits for all_reduce") == 1
     assert compare(step=functools.partial(logging_step, waits=True)).remarks == ()
