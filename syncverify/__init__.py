@@ -6,10 +6,11 @@ Hypothesis: `syncverify --help` and test collection stay fast.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING
 
-from syncverify.rendered import Rendered, Renderer
+from syncverify.rendered import Rendered
 
 if TYPE_CHECKING:
     from syncverify.command.verification.assertion import assert_right as assert_right
@@ -56,14 +57,10 @@ _MODULES = {
 __all__ = [*_MODULES]
 
 
-def _renderer_of(result: Rendered) -> Renderer:
-    """Return the renderer of a result, which no result imports."""
-    from syncverify.report.results import RENDERERS
-
-    return RENDERERS[type(result)]
-
-
-Rendered.renderer_of = _renderer_of
+# The report, which no result imports.
+Rendered.report = functools.partial(
+    importlib.import_module, "syncverify.report.results"
+)
 
 
 def __getattr__(name: str) -> object:

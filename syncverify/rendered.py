@@ -1,42 +1,36 @@
 """Results of plays, which the report renders: as text, as JSON and as a page.
 
 A result imports nothing of the report, since the report imports the results. So `syncverify`, which
-is imported before both, says here where the renderers are.
+is imported before both, says here where the report is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
-
-
-class Renderer(NamedTuple):
-    """The functions that render one kind of result."""
-
-    text_of: Callable[[Any], str]
-    json_of: Callable[[Any], dict[str, Any]]
-    write_page: Callable[[Any, Path], None]
+from typing import Any, ClassVar
 
 
 class Rendered:
     """A result with a report; `str()` gives its text.
 
     Attributes:
-        renderer_of: Imports the report, and returns the renderer of a result.
+        report: Imports the module that makes the account of a result, and its page.
     """
 
     __slots__ = ()
 
-    renderer_of: ClassVar[Callable[[Rendered], Renderer]]
+    report: ClassVar[Callable[[], Any]]
 
     # Without @override: `import syncverify` does not import typing_extensions.
     def __str__(self) -> str:  # type: ignore[explicit-override]
-        return Rendered.renderer_of(self).text_of(self)
+        text: str = Rendered.report().account_of(self).text()
+        return text
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""
-        return Rendered.renderer_of(self).json_of(self)
+        values: dict[str, Any] = Rendered.report().account_of(self).to_json()
+        return values
 
     def write_html(self, path: Path) -> None:
         """Write the report as one page.
@@ -44,4 +38,4 @@ class Rendered:
         Raises:
             UsageError: The file cannot be written.
         """
-        Rendered.renderer_of(self).write_page(self, path)
+        Rendered.report().write_page(self, path)

@@ -20,10 +20,16 @@ from syncverify.trace.source_lines import SourceLine
 
 SCHEMA: Final = 3  # of the JSON of all faces
 # Keys of an explanation in JSON, beside its facts.
-_OWN_KEYS: Final = (
-    *("property", "cause", "summary", "ranks", "parameters"),
-    *("hint", "token", "replay"),
-)
+_OWN_KEYS: Final = [
+    "property",
+    "cause",
+    "summary",
+    "ranks",
+    "parameters",
+    "hint",
+    "token",
+    "replay",
+]
 MAX_LINES: Final = 60  # of an explanation: longer lists end in "... and N more"
 
 
@@ -72,9 +78,9 @@ class Explanation:
         lines = [f"{name}: {text}" for name, text in more.items() if text]
         return "\n".join([self.summary, *lines])
 
-    def text(self, word: str = "VIOLATION") -> str:
-        """Return the whole explanation, after a word and maybe its number."""
-        head = [f"{word}: {self.title}", f"  {self.statement}", ""]
+    def text(self, number: str = "") -> str:
+        """Return the whole explanation, below its title and maybe a number."""
+        head = [f"VIOLATION{number}: {self.title}", f"  {self.statement}", ""]
         summary = textwrap.indent(self.summary, "  ")
         hint = titled("hint:", [self.hint] if self.hint else [])
         replay = titled("replay:", [self.replay] if self.replay else [])
@@ -83,7 +89,9 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         own = {name: getattr(self, name) for name in _OWN_KEYS}
-        return json_numbers({**own, **self.facts})  # type: ignore[no-any-return]
+        return {
+            name: json_numbers(each) for name, each in {**own, **self.facts}.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,40 +107,32 @@ class Account:
     facts: Mapping[str, Any] = field(default_factory=dict)  # more keys of JSON
 
     @property
-    def scalars(self) -> list[tuple[str, int | float | str]]:
+    def scalars(self) -> dict[str, int | float | str]:
         """The facts that a page lists: numbers and texts."""
         facts = {**self.facts, "violations": len(self.explanations)}
-        listed = facts.items()
-        return [
-            each
-            for each in listed
-            if type(each[1]) in {int, float, str} and each[1] != ""
-        ]
+        scalars = {int, float, str}
+        return {key: e for key, e in facts.items() if e != "" and type(e) in scalars}
 
     def text(self) -> str:
         """Return the report as text: each explanation, remarks, notes and the verdict."""
-        found, total = self.explanations, len(self.explanations)
-        blocks = [
-            each.text(f"VIOLATION {number} of {total}" if total > 1 else "VIOLATION")
-            for number, each in enumerate(found, start=1)
-        ]
+        found = self.explanations
+        of = f" {{}} of {len(found)}" if len(found) > 1 else ""
+        blocks = [e.text(of.format(number)) for number, e in enumerate(found, start=1)]
         remarks = "\n".join(f"REMARK: {each}" for each in self.remarks)
         listed = [*blocks, remarks, *self.notes, self.verdict]
         return "\n\n".join(each for each in listed if each)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; the format is versioned."""
-        return json_numbers(  # type: ignore[no-any-return]
-            {
-                "schema": SCHEMA,
-                "subject": self.subject,
-                "verdict": self.verdict,
-                "right": self.is_right,
-                **self.facts,
-                "remarks": self.remarks,
-                "violations": [each.to_json() for each in self.explanations],
-            }
-        )
+        return {
+            "schema": SCHEMA,
+            "subject": self.subject,
+            "verdict": self.verdict,
+            "right": self.is_right,
+            **json_numbers(self.facts),
+            "remarks": [*self.remarks],
+            "violations": [each.to_json() for each in self.explanations],
+        }
 
 
 def count_of_violations(number: int) -> str:

@@ -1,4 +1,4 @@
-"""The renderer of each kind of result, and the files of a result."""
+"""The account of each kind of result, and the files of a result."""
 
 from __future__ import annotations
 
@@ -9,36 +9,37 @@ from typing import Any, Final
 from syncverify.explain.waits.answers import AnsweredWaits
 from syncverify.faces.simulation.simulation import Simulation
 from syncverify.faces.whole_step.outcome import Parity
-from syncverify.rendered import Rendered, Renderer
+from syncverify.rendered import Rendered
 from syncverify.report import run, simulation, waits
 from syncverify.report.account import Account
 from syncverify.report.console import say, write, write_json
 from syncverify.report.report import Report
 from syncverify.report.whole_step import page
 
-
-def _renderer(
-    account_of: Callable[[Any], Account], drawn: Callable[[Any], dict[str, Any]]
-) -> Renderer:
-    def write_page(result: Rendered, path: Path) -> None:
-        # Late, as the template engine is needed for this file alone.
-        from syncverify.report.html.render import rendered
-
-        write(path, rendered(account_of(result), drawn(result)))
-
-    return Renderer(
-        lambda result: account_of(result).text(),
-        lambda result: account_of(result).to_json(),
-        write_page,
-    )
-
-
-RENDERERS: Final[dict[type[Rendered], Renderer]] = {
-    Report: _renderer(run.account_of, lambda _: {"violations": ()}),
-    Simulation: _renderer(simulation.account_of, simulation.drawn),
-    Parity: _renderer(page.account_of, page.drawn),
-    AnsweredWaits: _renderer(waits.account_of, waits.drawn),
+# By kind of result: what makes its account, and its tables and pictures.
+_FACES: Final[dict[type, tuple[Callable[[Any], Account], Callable[[Any], Any]]]] = {
+    Report: (run.account_of, lambda _: {"violations": ()}),
+    Simulation: (simulation.account_of, simulation.drawn),
+    Parity: (page.account_of, page.drawn),
+    AnsweredWaits: (waits.account_of, waits.drawn),
 }
+
+
+def account_of(result: Rendered) -> Account:
+    """Return the account of a result of any kind."""
+    return _FACES[type(result)][0](result)
+
+
+def write_page(result: Rendered, path: Path) -> None:
+    """Write the page of a result.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    # Late, as the template engine is needed for this file alone.
+    from syncverify.report.html.render import rendered
+
+    write(path, rendered(account_of(result), _FACES[type(result)][1](result)))
 
 
 def publish(result: Rendered, json_path: Path | None, html_path: Path | None) -> None:

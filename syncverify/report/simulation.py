@@ -63,22 +63,24 @@ def account_of(simulation: Simulation) -> Account:
 
 def explanation_of(simulation: Simulation, found: FoundInProgram) -> Explanation:
     """Return a violation with its code; of a program with a name, with the line that replays it."""
-    violation, shown = found.violation, set[CodeLine]()
-    is_named = simulation.is_found_by_name
-    sections: list[list[str] | str] = [
-        events_with_code(events, shown, word, indent="")
-        for word, events in titled_events(violation.evidence)
-    ]
-    sections += [
+    violation, shown, program = found.violation, set[CodeLine](), simulation.program
+    is_named, token = simulation.is_found_by_name, encode(simulation.play_of(found))
+    # A test is played by pytest.
+    line = f"pytest {program}" if "::" in program else replay_line(token, program)
+    sections = [
+        *(
+            events_with_code(events, shown, word)
+            for word, events in titled_events(violation.evidence)
+        ),
         titled("harm:", harm_lines(found)),
-        f"  seen on:    {seen_on(violation.ranks)}",
+        titled("seen on:", [seen_on(violation.ranks)]),
     ]
     return Explanation.of(
         violation,
         STATEMENTS_IN_ANY_PROGRAM,
         hint=_hint(found),
-        token=encode(simulation.play_of(found)) if is_named else "",
-        replay=line_of(simulation, found) if is_named else "",
+        token=token if is_named else "",
+        replay=line if is_named else "",
         sections=sections,
         facts={
             "schedule": list(found.schedule.choices),
@@ -86,13 +88,6 @@ def explanation_of(simulation: Simulation, found: FoundInProgram) -> Explanation
             "harm": None if found.harm is None else asdict(found.harm),
         },
     )
-
-
-def line_of(simulation: Simulation, found: FoundInProgram) -> str:
-    """Return the command that plays the run of a violation again."""
-    if "::" in simulation.program:  # a test
-        return f"pytest {simulation.program}"
-    return replay_line(encode(simulation.play_of(found)), simulation.program)
 
 
 def harm_lines(found: FoundInProgram) -> Iterator[str]:

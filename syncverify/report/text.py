@@ -11,7 +11,7 @@ from syncverify.judge.evidence import Event
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
-from syncverify.report.account import MAX_LINES, fitted
+from syncverify.report.account import MAX_LINES, count_of_violations, fitted
 from syncverify.report.evidence import details
 from syncverify.report.hints import hint
 from syncverify.report.observed import ObservedFeature, names_of_wrong, with_rating
@@ -55,9 +55,9 @@ def verdict(report: Report) -> str:
         scope = f"replay of {scope}"
     else:
         scope += f", seed {report.seed}, {report.seconds:.1f} s"
-    if report.violations:
-        count = counted(len(report.violations), "VIOLATION").upper()
-        return f"{count}: {report.subject} ({scope})"
+    found = len(report.violations)
+    if found:
+        return f"{count_of_violations(found)}: {report.subject} ({scope})"
     if report.most_steps:
         scope += f", up to {counted(report.most_steps, 'step')}"
     title = "WRONG BEYOND THE CONTRACT" if report.has_failed else "NO VIOLATION"
@@ -103,7 +103,7 @@ def always_raised(report: Report) -> Iterator[str]:
 
 
 def events_with_code(
-    events: Iterable[Event], shown: set[CodeLine], title: str = "", indent: str = "  "
+    events: Iterable[Event], shown: set[CodeLine], title: str = ""
 ) -> list[str]:
     """Put the lines of code behind each event under it, those that were not shown before."""
     lines = list[str]()
@@ -111,7 +111,7 @@ def events_with_code(
         lines.append(f"  {title:<11} {event.words}")
         new = [line for line in with_code(event.origins) if line not in shown]
         shown.update(new)
-        lines += [f"{'':<14}{indent}{line}" for line in new]
+        lines += [f"{'':<16}{line}" for line in new]
     return lines
 
 

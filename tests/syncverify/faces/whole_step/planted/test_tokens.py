@@ -135,7 +135,7 @@ def test_a_mean_of_means_shows_with_unequal_numbers_of_tokens_alone() -> None:
     cause = mistake.finding.cause
     assert isinstance(cause, Weighted)
     assert cause.are_equal
-    assert "data:     ranks have unequal numbers of tokens" in str(result)
+    assert "data:       ranks have unequal numbers of tokens" in str(result)
 
 
 @pytest.mark.slow
