@@ -54,7 +54,9 @@ def verdict(report: Report) -> str:
     if report.is_replay:
         scope = f"replay of {scope}"
     else:
-        scope += f", seed {report.seed}, {report.seconds:.1f} s"
+        # A search that lost its process does not know its time.
+        took = f", {report.seconds:.1f} s" if report.seconds else ""
+        scope += f", seed {report.seed}{took}"
     found = len(report.violations)
     if found:
         return f"{count_of_violations(found)}: {report.subject} ({scope})"
