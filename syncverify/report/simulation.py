@@ -72,7 +72,7 @@ def explanation_of(simulation: Simulation, found: FoundInProgram) -> Explanation
             events_with_code(events, shown, word)
             for word, events in titled_events(violation.evidence)
         ),
-        titled("harm:", harm_lines(found)),
+        titled("harm:", _harm_lines(found)),
         titled("seen on:", [seen_on(violation.ranks)]),
     ]
     return Explanation.of(
@@ -90,7 +90,7 @@ def explanation_of(simulation: Simulation, found: FoundInProgram) -> Explanation
     )
 
 
-def harm_lines(found: FoundInProgram) -> Iterator[str]:
+def _harm_lines(found: FoundInProgram) -> Iterator[str]:
     """Yield the lines about another value that the program returns."""
     if harm := found.harm:
         where = f" from element {harm.start} on" if harm.start else ""
@@ -140,10 +140,7 @@ def verdict(simulation: Simulation) -> str:
 
 def pictures_of(found: FoundInProgram) -> dict[str, Any]:
     """Return the pictures of one violation."""
-    return {
-        "timeline": timeline_values(found.run, found.violation),
-        "witness": [*harm_lines(found)],
-    }
+    return {"timeline": timeline_values(found.run, found.violation)}
 
 
 def drawn(simulation: Simulation) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from syncverify.judge.rounding import explain_rounded
 from syncverify.plain_text import counted
 from syncverify.playing.program import training_program as program
 from syncverify.report.coverage import CoverageSummary
-from syncverify.report.evidence import witness_lines
 from syncverify.report.html.graph import graph_values
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.report import Report
@@ -98,7 +97,6 @@ def _pictures(entry: FoundViolation, replay: Replayed | None) -> dict[str, Any]:
     return {
         "timeline": replay and timeline_values(replay.run, replay.violation),
         "gradients": [] if replay is None else gradients_of(replay.judgement),
-        "witness": [*witness_lines(entry.witness)],
         "graph": replay and graph_values(entry, replay),
         "program": program_words(entry.scenario),
     }

@@ -146,7 +146,6 @@ def violation() -> dict[str, Any]:
         "timeline": timeline(),
         "gradients": [{**right, **values, **means}],
         "graph": {**at, **seen, "nodes": nodes, "edges": [[0, 1]]},
-        "witness": [],
     }
 
 
