@@ -58,7 +58,8 @@ def hint(cause: str, evidence: Evidence) -> str:
     Where the constructor or bind() uses a list in a wrong way, the list is likely a group.
     """
     reduction = evidence.reduction if isinstance(evidence, WrongGradient) else "sum"
-    words = hint_of(cause, reduction)
+    is_crossed = evidence.parting is not None and evidence.parting.crossed
+    words = hint_of("deadlock_hazard" if is_crossed else cause, reduction)
     if not (is_exception(cause) and isinstance(evidence, Ended)):
         return words
     if evidence.is_of_list and evidence.phase == "bind":
