@@ -78,7 +78,7 @@ def _parted(parting: Parting) -> Iterator[str]:
             f"{number} on {named('rank', ranks)}"
             for number, ranks in _ranks_by(dict(zip(parting.ranks, times, strict=True)))
         )
-        yield f"until then, launches of {operation} at {line}: {words}"
+        yield f"launches so far of {operation} at {line}: {words}"
 
 
 def _ranks_by(values: Mapping[int, int]) -> Iterator[tuple[int, list[int]]]:
