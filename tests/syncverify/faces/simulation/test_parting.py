@@ -63,7 +63,7 @@ def moves_uneven_shards_and_never_gathers(rank: int) -> None:
             4,
             (
                 "parted: likely, groups are met in opposite orders at",
-                "first on ranks 0, 1, 3: group 'dp' of ranks [0, 1, 2, 3] "
+                "first on ranks 0, 1, 3: group 'dp' of ranks [0, 1, 2, 3]",
                 "first on rank 2: group 'tp' of ranks [0, 1, 2] seen",
                 "hint: launch on all communicators in the same order on every rank",
             ),
