@@ -66,7 +66,8 @@ def hint(cause: str, evidence: Evidence) -> str:
     if parting and parting.crossed:
         return hint_of("deadlock_hazard")
     words = hint_of(cause, reduction)
-    if parting and parting.unequal:
+    # Two lines are rather those of ranks that take them in different orders.
+    if parting and len([each for each in parting.unequal if min(each.times)]) == 1:
         return words + _OF_LOOPS
     if not (is_exception(cause) and isinstance(evidence, Ended)):
         return words
