@@ -18,10 +18,11 @@ def parting(run: Run, met: CollectiveKey | None = None) -> Parting | None:
 
     None if the traces tell nothing: ranks that never met, and no line that a rank launches again.
     """
-    played = (
-        range(len(run.ranks)) if run.representatives is None else run.representatives
-    )
-    rows = {rank: [*shared_launches(run.ranks[rank].trace)] for rank in played}
+    rows = {
+        rank: [*shared_launches(own.trace)]
+        for rank, own in enumerate(run.ranks)
+        if own.trace
+    }
     crossed = tuple[Way, ...]()
     if met is None:
         stuck = _stuck(rows)
