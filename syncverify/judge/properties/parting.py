@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from syncverify.judge.evidence import Launched, Parting, Way
 from syncverify.judge.properties.disagreements import Rows, own_line
@@ -56,12 +56,8 @@ def _stuck(rows: Rows) -> Stuck:
 
 def _crossed(stuck: Stuck) -> Iterator[Way]:
     """Yield the collectives of a circle of ranks, where no rank that is not stuck is missing."""
-    inner: Mapping[int, tuple[CollectiveLaunch, set[int]]] = {}
-    while inner != stuck:
-        inner, stuck = (
-            stuck,
-            {rank: own for rank, own in stuck.items() if own[1] <= stuck.keys()},
-        )
+    while not all(lacking <= stuck.keys() for _, lacking in stuck.values()):
+        stuck = {rank: own for rank, own in stuck.items() if own[1] <= stuck.keys()}
     if not stuck:
         return
     for key in dict.fromkeys(stuck[rank][0].key for rank in sorted(circle_of(stuck))):
