@@ -9,7 +9,7 @@ from syncverify.judge.evidence import Launched, Parting, Way
 from syncverify.judge.properties.disagreements import Rows, own_line
 from syncverify.judge.properties.launch_order import Stuck, circle_of
 from syncverify.judge.traced import shared_launches
-from syncverify.trace.records import CollectiveKey, CollectiveLaunch
+from syncverify.trace.records import CollectiveKey
 from syncverify.trace.run import Run
 
 
@@ -33,8 +33,12 @@ def parting(run: Run, met: CollectiveKey | None = None) -> Parting | None:
         met = waiting[0].key
     group, ranks = met[:2], tuple(rank for rank in met.ranks if rank in rows)
     own = {rank: [e for e in rows[rank] if e.key[:2] == group] for rank in ranks}
-    before = (e for e in own[ranks[0]] if e.sequence == met.sequence - 1)
-    found = Parting(ranks, next(before, None), crossed, tuple(_unequal(own)))
+    common = set.intersection(*({e.sequence for e in row} for row in own.values()))
+    met_before = [
+        e for e in own[ranks[0]] if e.sequence in common and e.sequence < met.sequence
+    ]
+    last = met_before[-1] if met_before else None
+    found = Parting(ranks, last, crossed, tuple(_unequal(own)))
     return found if found.last or crossed or found.unequal else None
 
 

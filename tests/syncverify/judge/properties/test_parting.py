@@ -53,3 +53,9 @@ def test_ranks_part(
         assert found is not None
         assert [way.ranks for way in found.crossed] == crossed
         assert (found.last, [each.times for each in found.unequal]) == (last, times)
+
+
+def test_ranks_last_met_where_all_of_them_were() -> None:
+    found = parting(Run("sim", (RankRun(trace=[*A]), RankRun(trace=A[:2]))), A[3].key)
+    assert found is not None
+    assert found.last == A[1]
