@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from typing_extensions import override
 
@@ -38,6 +38,32 @@ def launched(launch: CollectiveLaunch) -> Event:
     return Event(f"{launch} ({launch.moment})", launch)
 
 
+class Way(NamedTuple):
+    """A collective in which ranks wait."""
+
+    ranks: tuple[int, ...]
+    launch: CollectiveLaunch
+
+
+class Launched(NamedTuple):
+    """How often each rank launched a collective at a line."""
+
+    operation: str
+    line: Origin
+    times: tuple[int, ...]  # in the order of the ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where the ways of ranks part that share a group."""
+
+    ranks: tuple[int, ...]
+    last: CollectiveLaunch | None  # in which all of them met; None if they never met
+    # Collectives of several groups, whose ranks wait for each other in a circle.
+    crossed: tuple[Way, ...] = ()
+    unequal: tuple[Launched, ...] = ()  # on the group, by ranks that differ
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """The facts that all families have."""
@@ -52,6 +78,7 @@ class Evidence:
     events: tuple[Event, ...] = ()
     # Lines that the summary or an explanation names, beside those of events.
     named: tuple[Origin, ...] = ()
+    parting: Parting | None = None  # None where ranks part nowhere
     unordered: Unordered | None = field(default=None, repr=False, compare=False)
 
     @property

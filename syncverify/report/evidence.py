@@ -15,6 +15,7 @@ from syncverify.judge.evidence import (
     Event,
     Evidence,
     Mistimed,
+    Parting,
     PlayedAgain,
     ReducedTwice,
     TooFewElements,
@@ -23,7 +24,7 @@ from syncverify.judge.evidence import (
 from syncverify.judge.ordering.races import EarlyFree
 from syncverify.judge.properties.ordering_words import first_and_second
 from syncverify.judge.violation import Violation
-from syncverify.plain_text import counted
+from syncverify.plain_text import counted, named
 from syncverify.search.found_violation import NoWitness, Witness
 from syncverify.trace.source_lines import with_code
 
@@ -32,6 +33,7 @@ _ABOUT_NAN = (
     "nan: memory that is not written yet or has another owner, and values computed "
     "from it"
 )
+_MAX_LINES: Final = 3  # with unequal numbers of launches
 _OF_GRADIENTS: Final = ("micro_batch", "is_proven", "is_certain", "readings")
 # The keys with a meaning of null: no gradient, and no micro-batch.
 _MAY_BE_NULL: Final = frozenset({"expected", "observed", "micro_batch"})
@@ -55,6 +57,33 @@ def titled_events(evidence: Evidence) -> Iterator[tuple[str, Sequence[Event]]]:
             yield "collective:", evidence.events
         case _:
             yield "", details(evidence)
+    if evidence.parting is not None:
+        first, *more = map(Event, _parted(evidence.parting))
+        yield "parted:", [first]
+        yield "", more
+
+
+def _parted(parting: Parting) -> Iterator[str]:
+    """Yield sentences on where ranks part."""
+    if parting.last is not None:
+        yield f"{named('rank', parting.ranks)} last met in {parting.last}"
+    lines = {way.launch.source for way in parting.crossed}
+    if len(lines) == 1:
+        yield f"likely, groups are met in opposite orders at {lines.pop()}"
+    for ranks, launch in parting.crossed:
+        place = f", at {launch.source}" if lines else ""
+        yield f"first on {named('rank', ranks)}: {launch.group}{place}"
+    for operation, line, times in parting.unequal[:_MAX_LINES]:
+        words = ", ".join(
+            f"{number} on {named('rank', ranks)}"
+            for number, ranks in _ranks_by(dict(zip(parting.ranks, times, strict=True)))
+        )
+        yield f"launches so far of {operation} at {line}: {words}"
+
+
+def _ranks_by(values: Mapping[int, int]) -> Iterator[tuple[int, list[int]]]:
+    for value in dict.fromkeys(values.values()):
+        yield value, [rank for rank, own in values.items() if own == value]
 
 
 def details(evidence: Evidence) -> Sequence[Event]:
@@ -90,6 +119,8 @@ def evidence_json(cause: str, evidence: Evidence) -> dict[str, Any]:
     code = {event.words: with_code(event.origins) for event in evidence.events}
     known = {words: [*map(str, lines)] for words, lines in code.items() if lines}
     found = {"cause": cause, **values, **_reshaped(evidence)}
+    if evidence.parting is not None:
+        found["parted"] = [*_parted(evidence.parting)]
     return {**found, "code": known} if known else found
 
 

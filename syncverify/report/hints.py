@@ -28,6 +28,10 @@ _GROUPS = (
     "list or the dicts of an optimizer: `for group in {argument}: for parameter in "
     "group: ...`"
 )
+_OF_LOOPS = (
+    "; run a loop that communicates equally often on every rank: no `continue` or `break` on one "
+    "rank alone, and as many batches"
+)
 _OF_FROZEN = (
     ", and also a bucket that holds a parameter without a gradient (frozen): count "
     "only parameters that require one"
@@ -58,7 +62,13 @@ def hint(cause: str, evidence: Evidence) -> str:
     Where the constructor or bind() uses a list in a wrong way, the list is likely a group.
     """
     reduction = evidence.reduction if isinstance(evidence, WrongGradient) else "sum"
+    parting = evidence.parting
+    if parting and parting.crossed:
+        return hint_of("deadlock_hazard")
     words = hint_of(cause, reduction)
+    # Two lines are rather those of ranks that take them in different orders.
+    if parting and len([each for each in parting.unequal if min(each.times)]) == 1:
+        return words + _OF_LOOPS
     if not (is_exception(cause) and isinstance(evidence, Ended)):
         return words
     if evidence.is_of_list and evidence.phase == "bind":

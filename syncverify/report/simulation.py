@@ -14,7 +14,7 @@ from syncverify.plain_text import counted
 from syncverify.replay_line import replay_line
 from syncverify.report.account import Account, Explanation, count_of_violations, titled
 from syncverify.report.evidence import evidence_json, numbers_text, titled_events
-from syncverify.report.hints import hint_of
+from syncverify.report.hints import hint
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.text import events_with_code, seen_on
 from syncverify.scenario.replay_token import encode
@@ -112,7 +112,7 @@ def _hint(found: FoundInProgram) -> str:
     )
     if says_more or violation.cause == "process_died":
         return ""
-    return hint_of(violation.cause)
+    return hint(violation.cause, violation.evidence)
 
 
 def _all_send(found: FoundInProgram) -> bool:

@@ -216,11 +216,19 @@ class CollectiveLaunch:
     # that run the same lines; "" for unknown data. Empty if data was not named.
     data_names: tuple[str, ...] = field(default=(), repr=False, compare=False)
     tag: int = field(default=0, repr=False)  # of a message
+    # What the program calls the group; "" if nothing.
+    group_name: str = field(default="", repr=False, compare=False)
 
     @property
     def key(self) -> CollectiveKey:
         """Return the key that the collective has on all of its ranks."""
         return CollectiveKey(self.communicator, self.ranks, self.sequence)
+
+    @property
+    def group(self) -> str:
+        """Return the group in words."""
+        name = repr(self.group_name) if self.group_name else self.communicator
+        return f"group {name} of ranks {_shortened(self.ranks)}"
 
     @property
     def reads(self) -> tuple[MemoryRegion, ...]:
@@ -330,6 +338,17 @@ class GroupMade:
         return f"new_group() of ranks {_shortened(self.ranks)}, at {self.source}"
 
 
+@dataclass(frozen=True, slots=True)
+class ShardGiven:
+    """The rank gave its shard of a tensor, but not the shape of the whole."""
+
+    moment: Moment
+    stream: str
+    shape: tuple[int, ...]  # of the shard
+    ranks: tuple[int, ...]  # that have the shards, global, in group order
+    source: Origin
+
+
 TraceRecord = (
     SubjectCall
     | SubjectReturn
@@ -344,6 +363,7 @@ TraceRecord = (
     | UnwrittenRead
     | ClockCompared
     | GroupMade
+    | ShardGiven
 )
 # A record of memory that is used: its `reads` and `writes`.
 MemoryUse = Access | CollectiveLaunch

@@ -32,6 +32,7 @@ Note [Skipped, or one too many]
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -44,8 +45,8 @@ from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.operations import REDUCING_OPERATIONS
-from syncverify.trace.records import CollectiveLaunch, MatchedArguments
-from syncverify.trace.run import Run
+from syncverify.trace.records import CollectiveLaunch, MatchedArguments, ShardGiven
+from syncverify.trace.run import Run, Trace
 from syncverify.trace.slots import ParameterSlot
 from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import Origin, lines_among
@@ -167,6 +168,8 @@ def _specs(judgement: Judgement, name: str) -> list[ParameterSpec]:
 
 def skipped_by(run: Run, launches: Launches) -> Cause:
     """Return a mismatch, with the rank that leaves the order of its peers if it is known."""
+    if uneven := _uneven(run, launches):
+        return uneven
     key = next(iter(launches.values())).key[:2]
     rows = {
         rank: [e for e in launches_of(run.ranks[rank].trace) if e.key[:2] == key]
@@ -184,6 +187,31 @@ def skipped_by(run: Run, launches: Launches) -> Cause:
     text = ", or ".join(f"{verb}{launch}" for verb, launch in known.items())
     lines = tuple(launch.source for launch in known.values())
     return Cause("collective_mismatch", f": rank {found.rank} {text}", lines=lines)
+
+
+def _uneven(run: Run, launches: Launches) -> Cause | None:
+    """Return the cause of ranks that exchange shards of other sizes, given at one line."""
+    found = {
+        rank: _shard_behind(run.ranks[rank].trace, launch)
+        for rank, launch in launches.items()
+    }
+    given = {rank: shard for rank, shard in found.items() if shard is not None}
+    lines = lines_among({shard.source for shard in given.values()})
+    if len(given) < len(found) or len(lines) != 1:
+        return None
+    (line,) = lines
+    sizes = (f"{list(each.shape)} on rank {rank}" for rank, each in given.items())
+    text = f": from_local at {line} gets shards of other sizes: {', '.join(sizes)}"
+    return Cause("uneven_shards", text, lines=lines)
+
+
+def _shard_behind(trace: Trace, launch: CollectiveLaunch) -> ShardGiven | None:
+    """Return the last shard that a collective of DTensor may exchange; None for any other one."""
+    exchanged = launch.ranks, launch.numel
+    before = trace[: trace.index(launch)] if launch.is_functional else ()
+    shards = (each for each in reversed(before) if type(each) is ShardGiven)
+    fitting = (e for e in shards if (e.ranks, math.prod(e.shape)) == exchanged)
+    return next(fitting, None)
 
 
 class Odd(NamedTuple):

@@ -78,7 +78,7 @@ def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
 
 
 def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
-    cycle = _cycle(stuck)
+    cycle = circle_of(stuck)
     ranks = sorted(cycle)
     summary = (
         f"ranks {ranks} {action} in orders that exclude each other: a deadlock "
@@ -164,7 +164,7 @@ def _stuck(orders: Orders) -> Stuck:
     return {rank: (head, missing[head.key]) for rank, head in standing.items()}
 
 
-def _cycle(stuck: Stuck) -> list[int]:
+def circle_of(stuck: Stuck) -> list[int]:
     """Return a short cycle of ranks in which each rank waits for the next one."""
     cycles = []
     for start in stuck:

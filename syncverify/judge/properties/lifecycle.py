@@ -16,6 +16,7 @@ from syncverify.judge.properties.circumstances import (
 from syncverify.judge.properties.copied_buckets import refused_order
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.properties.matching import groups_that_differ
+from syncverify.judge.properties.parting import parting
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Clues, Raised, Sign, Violation, finding
@@ -200,8 +201,11 @@ def early_end(run: Run, kinds: Collection[FaultKind]) -> Iterator[Violation]:
     if cause == _TOO_EARLY:
         summary += ": this hook runs before autograd adds the gradient to `.grad`"
     place = frozenset({Raised(fault.identity, next(reversed(fault.details), None))})
+    evidence = ended(fault)
+    if fault.kind == "deadlock":
+        evidence = replace(evidence, parting=parting(run))
     for rank in fault.ranks:
-        yield finding(cause, summary, rank, None, ended(fault), shows=place)
+        yield finding(cause, summary, rank, None, evidence, shows=place)
 
 
 def fault_identity(fault: Fault) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from syncverify.judge.cause import Cause, Mistake
-from syncverify.judge.evidence import Disagreement, Event, ended
+from syncverify.judge.evidence import Disagreement, Event, Parting, ended
 from syncverify.judge.properties.circumstances import skips
 from syncverify.judge.properties.disagreements import (
     Launches,
@@ -26,6 +26,7 @@ from syncverify.judge.properties.disagreements import (
     why,
 )
 from syncverify.judge.properties.judgement import Judgement, Property
+from syncverify.judge.properties.parting import parting
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
@@ -69,6 +70,11 @@ def ranks_meet(judgement: Judgement) -> bool:
             "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
             "hash",
             shows=Circumstance.OTHER_CONTENTS,
+        ),
+        "uneven_shards": Mistake(
+            "ranks make a DTensor of shards of different sizes as if they were equal",
+            "pass `shape=` and `stride=` of the whole tensor to `DTensor.from_local`, the same on "
+            "every rank: without them it takes all shards for equal",
         ),
         "collective_missing": Mistake(
             "a rank issues fewer collectives than its peers",
@@ -123,7 +129,7 @@ def mismatches(run: Run, reason: Reason) -> Iterator[Violation]:
     matched = _matched_launches(run)
     found = [
         *groups_that_differ(run),
-        *_disagreements(matched, reason),
+        *_disagreements(run, matched, reason),
         *_absences(run, matched),
     ]
     yield from found or _reported(run)
@@ -137,7 +143,7 @@ def _matched_launches(run: Run) -> _Matched:
     return matched
 
 
-def _disagreements(matched: _Matched, reason: Reason) -> Iterator[Violation]:
+def _disagreements(run: Run, matched: _Matched, reason: Reason) -> Iterator[Violation]:
     """Find the first collective of each communicator in which ranks disagree.
 
     Later collectives of that communicator are out of step and tell nothing new.
@@ -150,7 +156,8 @@ def _disagreements(matched: _Matched, reason: Reason) -> Iterator[Violation]:
             if differs and (name, ranks) not in seen:
                 seen.add((name, ranks))
                 events = _of_ranks({one: launch, other: theirs})
-                yield from _both(reason(launches, (one, other)), events)
+                parted = parting(run, launch.key)
+                yield from _both(reason(launches, (one, other)), events, parted=parted)
 
 
 def _absences(run: Run, matched: _Matched) -> Iterator[Violation]:
@@ -163,7 +170,9 @@ def _absences(run: Run, matched: _Matched) -> Iterator[Violation]:
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
             details = f"rank {peer}: {launch}, in {launch.moment}"
-            evidence = Disagreement(events=(Event(details, launch),))
+            evidence = Disagreement(
+                events=(Event(details, launch),), parting=parting(run, launch.key)
+            )
             yield finding("collective_missing", summary, rank, None, evidence)
 
 
@@ -235,10 +244,13 @@ def _both(
     cause: Cause,
     events: dict[int, Event],
     names: tuple[str | None, str | None] = (None, None),
+    parted: Parting | None = None,
 ) -> Iterator[Violation]:
     """Yield the finding of each of two ranks; the text of the cause ends the summary."""
     summary = f"ranks {[*events]} met in one collective and disagree{cause.text}"
-    evidence = Disagreement(named=cause.lines, events=tuple(events.values()))
+    evidence = Disagreement(
+        named=cause.lines, events=tuple(events.values()), parting=parted
+    )
     for rank, name in zip(events, names, strict=True):
         yield finding(cause.kind, summary, rank, name, evidence)
 

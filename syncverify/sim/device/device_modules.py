@@ -27,6 +27,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import rpc
+from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.scenario.settings import NCCL_NAMES
@@ -252,6 +253,19 @@ def _new_group(
     return group
 
 
+def _from_local(
+    original: Any, streams: RankStreams, local_tensor: Any, *args: Any, shape: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """Return a DTensor, which takes all shards for equal unless it gets the shape of the whole."""
+    made = original(local_tensor, *args, shape=shape, **options)
+    for axis, placement in enumerate(made.placements if shape is None else ()):
+        if placement.is_shard():
+            group = made.device_mesh.get_group(axis)
+            streams.note_shard(local_tensor, dist.get_process_group_ranks(group))
+    return made
+
+
 def _get_backend(original: Any, streams: RankStreams, group: Any = None) -> Any:
     """Name the backend to a line of the subject as real ranks would."""
     name = original(group)  # refuses ranks outside of the group
@@ -299,6 +313,7 @@ _AROUND_TORCH: tuple[tuple[Any, str, Replacement], ...] = (
     (*REGISTER_COMM_HOOK, futures.register_comm_hook),
     (*RUN_ALLREDUCE_HOOK, futures.run_allreduce_hook),
     (*NEW_GROUP, _new_group),
+    (DTensor, "from_local", _from_local),
     *(
         (owner, name, function)
         for owner in (dist, dist.distributed_c10d)
@@ -318,6 +333,8 @@ _AROUND_TORCH: tuple[tuple[Any, str, Replacement], ...] = (
     (torch.autograd, "_engine_run_backward", _run_backward),
 )
 
+
+_STATIC = frozenset({"__new__", "from_local"})  # methods that get no object
 
 # Functions of torch that ask others of its module, and no device: torch's own.
 _AS_TORCH = frozenset(
@@ -418,7 +435,7 @@ def _replacements() -> Iterator[tuple[Any, str, Any]]:
                 for_harness=for_harness,
                 helper=_HELPERS.get(name),
             )
-            yield owner, name, staticmethod(made) if name == "__new__" else made
+            yield owner, name, staticmethod(made) if name in _STATIC else made
 
 
 def virtual_device_modules(

@@ -33,6 +33,7 @@ from syncverify.trace.records import (
     HostWait,
     Mark,
     Moment,
+    ShardGiven,
     StreamCreated,
     StreamWait,
 )
@@ -230,6 +231,14 @@ class RankStreams(StreamQueues):
         stream = self.current().name
         recorder.trace.append(
             GroupMade(recorder.moment, stream, tuple(ranks), source, callers)
+        )
+
+    def note_shard(self, shard: torch.Tensor, ranks: Sequence[int]) -> None:
+        """Note a shard that comes without the shape of its whole tensor."""
+        recorder, (source, _) = self.recorder, calling_frames()
+        stream, shape = self.current().name, tuple(shard.shape)
+        recorder.trace.append(
+            ShardGiven(recorder.moment, stream, shape, tuple(ranks), source)
         )
 
     @override

@@ -51,6 +51,7 @@ from syncverify.trace.source_files import is_harness_line
 from syncverify.trace.stacks import calling_frames, is_called_by
 
 BACKEND_NAME = "simulated"
+_NAMELESS = "undefined"  # torch's word for a group without a description
 # Functions of torch that choose a device of a group. All other functions see none, since they
 # would look for torch's own backend of the device.
 _CHOOSE_DEVICE = ("async_save", "_broadcast_tensors")
@@ -248,6 +249,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             source=source,
             callers=callers,
             communicator=self.communicator,
+            group_name=self.group_desc.removeprefix(_NAMELESS),
             root=None if call.root is None else ranks[call.root],
             written=written,
             communication_stream=stream,

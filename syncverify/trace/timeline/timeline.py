@@ -17,6 +17,7 @@ from syncverify.trace.records import (
     GroupMade,
     HostWait,
     Mark,
+    ShardGiven,
     StorageFreed,
     StreamCreated,
     StreamWait,
@@ -182,7 +183,9 @@ class _RankEvents:
             case StorageFreed(storage=storage, num_bytes=num_bytes):
                 name = f"storage {storage} is given back"
                 return event(kind="freed", name=name, num_bytes=num_bytes)
-            case SubjectReturn() | UnwrittenRead() | ClockCompared() | GroupMade():
+            case SubjectReturn() | UnwrittenRead() | ClockCompared():
+                return None
+            case GroupMade() | ShardGiven():
                 return None
 
     def _launch(
