@@ -5,8 +5,8 @@ from functools import partial
 from typing import Final
 
 from studies.documents import Document, table
+from syncverify.judge.causes import CAUSES
 from syncverify.judge.evidence import Evidence
-from syncverify.judge.properties.registry import CAUSES
 from syncverify.report.hints import certainty
 from syncverify.scenario.feature_row import Feature, base_word
 from syncverify.scenario.feature_table import OPTIONAL, WORDS

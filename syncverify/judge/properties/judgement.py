@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
-from syncverify.judge.cause import Mistakes
 from syncverify.judge.properties.sent import Sent, sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import Traced, launches_of
@@ -114,8 +113,6 @@ class Property:
     # Tells whether a run has something to judge; the first line of its docstring says when.
     applies: Callable[[Judgement], bool]
     example: str  # one of the bugs that the property catches
-    # Causes that it alone gives; `OF_SEVERAL` in `cause.py` has the others.
-    causes: Mistakes = field(default_factory=dict)
     needs_data: bool = True  # collectives that move data, and accesses to memory
     promise: str = (
         ""  # field of `Capabilities` without which nothing is judged; "" for none

@@ -1,4 +1,4 @@
-"""All properties and causes, found by discovery, and the functions that judge runs by them."""
+"""All properties, found by discovery, and the functions that judge runs by them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from importlib import import_module
 from typing import Final
 
 from syncverify.judge import properties
-from syncverify.judge.cause import OF_SEVERAL
 from syncverify.judge.properties.judgement import DECLARED, Judgement, merge
 from syncverify.judge.reference import reference
 from syncverify.judge.traced import Traced
@@ -26,12 +25,6 @@ for _module in pkgutil.iter_modules(properties.__path__):
 # then all others.
 _DECLARED: Final = sorted(DECLARED, key=lambda each: each.order)
 ALL_PROPERTIES: Final = tuple(each for each in _DECLARED if each.is_of_scenarios)
-# The mistakes behind violations, by the name of the cause.
-CAUSES: Final = {
-    name: mistake
-    for causes in (*(each.causes for each in ALL_PROPERTIES), OF_SEVERAL)
-    for name, mistake in causes.items()
-}
 # The guarantees about any program, by the name of their property.
 STATEMENTS_IN_ANY_PROGRAM: Final = {
     each.name: each.statement_in_any_program

@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 import syncverify.judge
+from syncverify.judge.causes import CAUSES
 from syncverify.judge.evidence import Evidence
-from syncverify.judge.properties.registry import CAUSES
 from syncverify.judge.violation import Violation
 from syncverify.report import hints
 from syncverify.scenario.scenario import Scenario
