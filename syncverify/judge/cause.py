@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from syncverify.judge.violation import Circumstance
 from syncverify.trace.source_lines import Origin
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
-    """The words that explain a cause that violations may have."""
+class Words:
+    """The words of a cause. Of a training they have places for facts, such as `{axes}`."""
 
     meaning: str  # the mistake, in one sentence
     hint: str  # the repair to try first
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake(Words):
+    """The row of a cause that violations, or wrong values of a training, may have."""
+
     _: KW_ONLY
+    # Other words of a training: by a flag of its typed cause, or by the name of the quantity. The
+    # first one that is true counts.
+    cases: Mapping[str, Words] = field(default_factory=dict, hash=False)
     hint_of_means: str = ""  # under a contract of means; "" if it is the same
     # Under a contract with a divide factor; "" if it is the same.
     hint_of_factors: str = ""

@@ -1,11 +1,16 @@
-"""The causes of wrong values: of gradients, and of whole trainings."""
+"""The causes that values of gradients show, of a scenario or of a training."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from syncverify.judge.cause import Mistake, Mistakes
+from syncverify.judge.cause import Mistake, Mistakes, Words
 from syncverify.judge.violation import Circumstance
+
+# A number of a training that is wrong by itself: nothing better is known than to look at it.
+LISTED: Final = "compare the listed values with those of one rank"
+LAST_MICRO_BATCH: Final = "keep the gradients of all micro-batches until the step: finish and clear them after the last one"
+WEIGHTED: Final = "the micro-batches of a rank count {factors} times what they should"
 
 OF_GRADIENTS: Final[Mistakes] = {
     "still_partial": Mistake(
@@ -57,6 +62,12 @@ OF_GRADIENTS: Final[Mistakes] = {
     "gradient_missing": Mistake(
         "`.grad` is None after wait()",
         "leave the reduced gradient in `.grad` after wait()",
+        cases={
+            "is_of_training": Words(
+                "{ranks} {have} none, or zeros",
+                LISTED,
+            ),
+        },
     ),
     "wrong_shape": Mistake(
         "the shape of the gradient is different from that of its parameter",
@@ -115,12 +126,28 @@ OF_GRADIENTS: Final[Mistakes] = {
         "reduce every bucket, over every mesh axis on which its parameters are "
         "Replicate, and wait for it",
         is_of_value=True,
+        cases={
+            "is_of_training": Words(
+                "lacks the sum over {axes}{times}",
+                "reduce these gradients over {axes}, or mark them as partial there",
+            ),
+        },
     ),
     "foreign_contribution": Mistake(
         "ranks that hold other parts of the parameter contribute",
         "reduce only over mesh axes on which the parameter is Replicate; ordinary "
         "tensors stay local",
         is_of_value=True,
+        cases={
+            "right": Words(
+                "added over {axes}, and not over {right}{times}",
+                "reduce these gradients over {right} alone",
+            ),
+            "is_of_training": Words(
+                "added over {axes}{times}",
+                "do not reduce these gradients: ranks own different parts",
+            ),
+        },
     ),
     "reduced_early": Mistake(
         "the gradient was reduced before it was complete",
@@ -136,6 +163,12 @@ OF_GRADIENTS: Final[Mistakes] = {
         "contributions of some micro-batches are missing",
         "add each micro-batch to the accumulated gradient, and clear it in zero_grad() only",
         is_of_value=True,
+        cases={
+            "is_of_training": Words(
+                WEIGHTED,
+                LAST_MICRO_BATCH,
+            ),
+        },
     ),
     "contribution_doubled": Mistake(
         "some contribution is counted twice",
@@ -159,11 +192,39 @@ OF_GRADIENTS: Final[Mistakes] = {
             "axes of one rank; others are not divided"
         ),
         is_of_value=True,
+        cases={
+            "is_scale_kept": Words(
+                "multiplied by the scale of the loss, {size}",
+                "unscale gradients before they are clipped or read",
+            ),
+            "is_scale": Words(
+                "divided by the scale of the loss, {size}",
+                "multiply the loss by the scale, or leave gradients as they are",
+            ),
+            "is_number": Words(
+                "multiplied by {factor}{and_number}",
+                "divide the loss, or the sum of gradients, by {number}",
+            ),
+            "is_larger": Words(
+                "multiplied by {factor}{and_number}",
+                "divide by the right number; look where the divisor comes from",
+            ),
+            "is_of_training": Words(
+                "divided by {factor}{and_number}",
+                "multiply by the right number; look where the divisor comes from",
+            ),
+        },
     ),
     "stale": Mistake(
         "the gradient contains gradients of an earlier step",
         "clear the memory that is reduced, and point `.grad` at it again in zero_grad()",
         is_of_value=True,
+        cases={
+            "is_of_training": Words(
+                "still has the gradient of the step before",
+                "call zero_grad() after each step",
+            ),
+        },
     ),
     "misplaced": Mistake(
         "the gradient has the values of another parameter's gradient",
@@ -208,6 +269,12 @@ OF_GRADIENTS: Final[Mistakes] = {
         "no known mistake gives this value",
         "compare the collectives above with those of a step that is right",
         is_vague=True,
+        cases={
+            "is_of_training": Words(
+                "differs, and no known mistake explains it",
+                LISTED,
+            ),
+        },
     ),
     "failure_hidden": Mistake(
         "a collective failed, and no error came to the training program",

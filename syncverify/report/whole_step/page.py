@@ -77,7 +77,7 @@ def _mistake_json(parity: Parity, found: FoundMistake) -> dict[str, Any]:
     return {
         "quantity": finding.quantity.value,
         "step": finding.step + 1,
-        "cause": finding.cause.word,
+        "cause": finding.cause.kind,
         "summary": headline(found),
         "said": said(finding),
         "remedy": change(found),
@@ -157,7 +157,7 @@ def _mistake(parity: Parity, found: FoundMistake) -> dict[str, Any]:
     finding = found.finding
     return {
         "property": finding.quantity.value,
-        "cause": finding.cause.word,
+        "cause": finding.cause.kind,
         "statement": "Each rank has the value that one rank has.",
         "summary": headline(found),
         "diagnosis": mistake_text(parity, found),
