@@ -22,12 +22,9 @@ class Mistake(Words):
     """The row of a cause that violations, or wrong values of a training, may have."""
 
     _: KW_ONLY
-    # Other words of a training: by a flag of its typed cause, or by the name of the quantity. The
-    # first one that is true counts.
+    # Words of a case, "" where they are the same: `of_means` and `of_factors` under such a contract;
+    # of a training, the first flag of its typed cause, or name of the quantity, that is true.
     cases: Mapping[str, Words] = field(default_factory=dict, hash=False)
-    hint_of_means: str = ""  # under a contract of means; "" if it is the same
-    # Under a contract with a divide factor; "" if it is the same.
-    hint_of_factors: str = ""
     # It tells the place or the count of an error, but not its reason. Another scenario, often a
     # smaller one, may show a better cause of the same defect.
     is_vague: bool = False

@@ -83,6 +83,5 @@ def _is_beside_frozen(entry: FoundViolation) -> bool:
 
 def hint_of(cause: str, reduction: str = "sum") -> str:
     """Return the repair of a cause under a contract; `raised_` with a type is one, too."""
-    mistake = CAUSES["raised" if is_exception(cause) else cause]
-    special = {"mean": mistake.hint_of_means, "factor": mistake.hint_of_factors}
-    return special.get(reduction) or mistake.hint
+    row = CAUSES["raised" if is_exception(cause) else cause]
+    return row.cases.get(f"of_{reduction}s", row).hint

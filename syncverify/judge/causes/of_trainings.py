@@ -44,7 +44,7 @@ OF_TRAININGS: Final[Mistakes] = {
         LAST_MICRO_BATCH,
         cases={
             "is_repeated": Words(
-                WEIGHTED,
+                "",
                 "divide, or reduce, once per step: after the last micro-batch, and not all that "
                 "was added so far after each one",
             ),
@@ -68,15 +68,15 @@ OF_TRAININGS: Final[Mistakes] = {
         "which it sends it, and let all ranks add in one order",
     ),
     "ranks_differ": Mistake(
-        "{ranks} {have} other values; copies differ over {axes}",
+        "other values on {ranks}; copies differ over {axes}",
         LISTED,
         cases={
             "START": Words(
-                "{ranks} {have} other values; copies differ over {axes}",
+                "",
                 "give all ranks the same values: build with one seed, or broadcast them",
             ),
             "NORM": Words(
-                "{ranks} {have} other values; copies differ over {axes}",
+                "",
                 "let all ranks of {axes} use one norm: all-reduce its squares",
             ),
         },
@@ -115,8 +115,11 @@ OF_TRAININGS: Final[Mistakes] = {
         "give these parameters to the optimizer",
     ),
     "otherly_frozen": Mistake(
-        "{ranks} {train} it, and one rank {other} it",
+        "trained on {ranks}, and frozen on one rank",
         "give each parameter of parallelize() the requires_grad that build() gives it",
+        cases={
+            "are_frozen": Words("frozen on {ranks}, and trained on one rank", ""),
+        },
     ),
     "other_option": Mistake(
         "updated with {name} {value}, and with {expected} on one rank{number}",
@@ -130,7 +133,7 @@ OF_TRAININGS: Final[Mistakes] = {
         },
     ),
     "decided": Mistake(
-        "{ranks} {differ} from one rank, which made {expected}",
+        "differs on {ranks} from one rank, which made {expected}",
         "let all ranks decide together: all-reduce what was found before the step",
     ),
     "not_loaded": Mistake(

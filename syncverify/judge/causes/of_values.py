@@ -64,7 +64,7 @@ OF_GRADIENTS: Final[Mistakes] = {
         "leave the reduced gradient in `.grad` after wait()",
         cases={
             "is_of_training": Words(
-                "{ranks} {have} none, or zeros",
+                "none, or zeros, on {ranks}",
                 LISTED,
             ),
         },
@@ -183,35 +183,33 @@ OF_GRADIENTS: Final[Mistakes] = {
     "scaled": Mistake(
         "every element is multiplied by one factor",
         "reduce once, and do not divide or multiply: the contract promises the sum",
-        hint_of_means=(
-            "reduce once, and divide the sum once per step, by the number of ranks that "
-            "contribute: the contract promises the mean"
-        ),
-        hint_of_factors=(
-            "divide each gradient that has a replicated axis once by the declared factor, also on "
-            "axes of one rank; others are not divided"
-        ),
         is_of_value=True,
         cases={
+            "of_means": Words(
+                "",
+                "reduce once, and divide the sum once per step, by the number of ranks that "
+                "contribute: the contract promises the mean",
+            ),
+            "of_factors": Words(
+                "",
+                "divide each gradient that has a replicated axis once by the declared factor, also "
+                "on axes of one rank; others are not divided",
+            ),
             "is_scale_kept": Words(
-                "multiplied by the scale of the loss, {size}",
+                "multiplied by the scale of the loss, {factor}",
                 "unscale gradients before they are clipped or read",
             ),
             "is_scale": Words(
-                "divided by the scale of the loss, {size}",
+                "divided by the scale of the loss, {factor}",
                 "multiply the loss by the scale, or leave gradients as they are",
             ),
             "is_number": Words(
-                "multiplied by {factor}{and_number}",
+                "multiplied by {factor}, {number}",
                 "divide the loss, or the sum of gradients, by {number}",
             ),
-            "is_larger": Words(
-                "multiplied by {factor}{and_number}",
-                "divide by the right number; look where the divisor comes from",
-            ),
             "is_of_training": Words(
-                "divided by {factor}{and_number}",
-                "multiply by the right number; look where the divisor comes from",
+                "{changed} by {factor}{and_number}",
+                "{repair} by the right number; look where the divisor comes from",
             ),
         },
     ),

@@ -31,16 +31,19 @@ def words_of(cause: causes.StepMistake, quantity: Quantity) -> Words:
     for name in (each.name for each in fields(cause)):  # type: ignore[arg-type]
         facts[name] = _SHOWN.get(name, str)(getattr(cause, name))
     facts |= _own_facts(cause, quantity)
-    return Words(words.meaning.format_map(facts), words.hint.format_map(facts))
+    meaning, hint = words.meaning or row.meaning, words.hint or row.hint
+    return Words(meaning.format_map(facts), hint.format_map(facts))
 
 
 def _own_facts(cause: causes.StepMistake, quantity: Quantity) -> Mapping[str, str]:
     """Return the facts of a class of causes that are no field, or are shown in another way."""
     match cause:
         case causes.LacksSum(_, factor):
-            return {"times": _unless_one(", and then a factor of {}", factor)}
+            return {
+                "times": f", and then a factor of {_factor(factor)}" * (factor != 1)
+            }
         case causes.ReducedOver(_, _, factor):
-            return {"times": _unless_one(", and multiplied by {}", factor)}
+            return {"times": f", and multiplied by {_factor(factor)}" * (factor != 1)}
         case causes.TermsWeighted(factors):
             counts = [f"{n} counts {_factor(f)} times" for n, f in factors if f != 1]
             return {"counts": " and ".join(counts), "number": _number(cause, ": {}")}
@@ -57,10 +60,11 @@ def _own_facts(cause: causes.StepMistake, quantity: Quantity) -> Mapping[str, st
             more = [f"and {n} more"] if (n := len(rows) - MAX_NAMES) > 0 else []
             return {"sums": ", ".join(rows[:MAX_NAMES] + more)}
         case causes.Scaled(factor):
-            larger = factor if cause.is_larger else 1 / factor
+            is_larger = cause.is_larger
             return {
-                "factor": _factor(larger),
-                "size": f"{larger:g}",
+                "factor": _factor(factor if is_larger else 1 / factor),
+                "changed": "multiplied" if is_larger else "divided",
+                "repair": "divide" if is_larger else "multiply",
                 "number": _number(cause),
                 "and_number": _number(cause, ", {}"),
             }
@@ -84,28 +88,9 @@ def _own_facts(cause: causes.StepMistake, quantity: Quantity) -> Mapping[str, st
                 words = words_of(norm, quantity)
                 facts |= {"norm": words.meaning, "remedy": words.hint}
             return facts
-        case causes.OtherlyFrozen():
-            verbs = _verbs(cause.ranks)
-            own, other = (
-                ("freeze", "trains") if cause.are_frozen else ("train", "freezes")
-            )
-            return {"train": verbs[own], "other": other}
-        case causes.Missing(ranks) | causes.Decided(ranks) | causes.RanksDiffer(ranks):
-            return _verbs(ranks)
         case causes.Misplaced(order):
             return {"count": str(len(order)), "first": str(order[0])}
     return {}
-
-
-def _verbs(ranks: tuple[int, ...]) -> dict[str, str]:
-    """Return verbs after ranks."""
-    one = {
-        "have": "has",
-        "differ": "differs",
-        "train": "trains",
-        "freeze": "freezes",
-    }
-    return one if len(ranks) == 1 else {each: each for each in one}
 
 
 def _sum(right: Iterable[tuple[str, float]]) -> str:
@@ -128,10 +113,6 @@ def _number(
     if isinstance(cause, causes.Scaled):
         ways += (f"of {each}" for each in cause.rows)
     return text.format(f"the number {' or '.join(ways)}") if ways else ""
-
-
-def _unless_one(text: str, factor: float) -> str:
-    return text.format(_factor(factor)) if factor != 1 else ""
 
 
 def _factor(number: float) -> str:
