@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
+from syncverify.judge.properties.registry import STATEMENTS
 from syncverify.judge.violation import Violation
 from syncverify.report.annotations import brief_of
 from syncverify.report.guilty_line import guilty_line, path_in_checkout
 from syncverify.report.report import Report
-from syncverify.report.text import STATEMENTS
 from syncverify.search.found_violation import FoundViolation
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"

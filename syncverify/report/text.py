@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from syncverify.judge.evidence import Event, FrozenGradient, WrongGradient
-from syncverify.judge.properties import ALL_PROPERTIES
+from syncverify.judge.properties.registry import STATEMENTS
 from syncverify.judge.violation import Violation
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
@@ -55,7 +55,6 @@ _TITLES: Final = {
     "update": ("after_wait", "update: {}: "),
 }
 # The guarantee of each property of a scenario, by its name.
-STATEMENTS: Final = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
 def verdict(report: Report) -> str:

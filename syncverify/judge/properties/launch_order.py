@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from syncverify.judge.evidence import Disagreement, Event
-from syncverify.judge.properties.judgement import Judgement, Property
+from syncverify.judge.properties.judgement import Judgement, Needs, Property
 from syncverify.judge.traced import Traced, launches_of, shared_launches
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import POINT_TO_POINT
@@ -30,7 +30,7 @@ def ranks_meet_twice(judgement: Judgement) -> bool:
 
 
 @Property(
-    reads_traces_alone=True,
+    needs=Needs.RUN,
     order=40,
     applies=ranks_meet_twice,
     example="mesh axes taken in turns that depend on the rank",

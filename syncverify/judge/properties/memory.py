@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from syncverify.judge.evidence import Evidence, PiledUp
-from syncverify.judge.properties.judgement import Judgement, Property
+from syncverify.judge.properties.judgement import Judgement, Needs, Property
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.feature_row import variant
@@ -20,7 +20,7 @@ def records_accesses(judgement: Judgement) -> bool:
 
 
 @Property(
-    reads_traces_alone=True,
+    needs=Needs.RUN,
     order=105,
     applies=records_accesses,
     example="a bucket of `torch.empty()` that is reduced before all of it is filled",

@@ -25,7 +25,12 @@ from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
 from syncverify.judge.properties.copied_buckets import BUFFER_SHARED, refill_in_flight
-from syncverify.judge.properties.judgement import Judgement, Property, early_launches
+from syncverify.judge.properties.judgement import (
+    Judgement,
+    Needs,
+    Property,
+    early_launches,
+)
 from syncverify.judge.properties.ordering_words import evidence, summary, uses_of
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import (
@@ -183,7 +188,7 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
 
 
 @Property(
-    reads_traces_alone=True,
+    needs=Needs.RUN,
     order=95,
     applies=reduces_recorded_memory,
     example="a `wait()` that is forgotten",

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Final
 
 from syncverify.judge import properties
-from syncverify.judge.properties.judgement import DECLARED, Judgement, merge
+from syncverify.judge.properties.judgement import DECLARED, Judgement, Needs, merge
 from syncverify.judge.reference import reference
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation
@@ -25,7 +25,9 @@ for _module in pkgutil.iter_modules(properties.__path__):
 # then all others.
 _DECLARED: Final = sorted(DECLARED, key=lambda each: each.order)
 ALL_PROPERTIES: Final = tuple(each for each in _DECLARED if each.is_of_scenarios)
-# The guarantees about any program, by the name of their property.
+OF_TRAININGS: Final = tuple(each for each in _DECLARED if each.needs is Needs.VALUES)
+# The guarantees by the name of their property, and those about any program.
+STATEMENTS: Final = {each.name: each.statement for each in _DECLARED}
 STATEMENTS_IN_ANY_PROGRAM: Final = {
     each.name: each.statement_in_any_program
     for each in _DECLARED

@@ -204,14 +204,6 @@ class RanksDiffer(StepMistake):
 
     ranks: tuple[int, ...]  # the ranks whose copy is wrong
     axes: frozenset[str]
-    # Whether these are copies; otherwise each rank has a shard, and those are off by different
-    # amounts.
-    are_copies: bool = True
-
-    @property
-    @override
-    def kind(self) -> str:
-        return "ranks_differ" if self.are_copies else "unexplained"
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +332,10 @@ class NotContinued(StepMistake):
 @dataclass(frozen=True, slots=True)
 class Unexplained(StepMistake):
     """None of the known mistakes gives these values."""
+
+    axes: frozenset[str] = (
+        frozenset()
+    )  # axes over which shards are off by other amounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import torch
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.after_wait import after_wait
 from syncverify.judge.properties.judgement import Judgement
+from syncverify.judge.properties.registry import STATEMENTS
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import explain_rounded
 from syncverify.plain_text import counted
@@ -22,7 +23,7 @@ from syncverify.report.evidence import witness_lines
 from syncverify.report.html.graph import graph_values
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.report import Report
-from syncverify.report.text import STATEMENTS, verdict, violation_text
+from syncverify.report.text import verdict, violation_text
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL, PLAIN

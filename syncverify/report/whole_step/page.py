@@ -9,6 +9,11 @@ from typing import Any, Final, Literal, NamedTuple
 import torch
 
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
+from syncverify.judge.properties.registry import STATEMENTS
+from syncverify.judge.properties.trainings import (
+    loading_continues_the_training,
+    mesh_has_values_of_one_rank,
+)
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.values import Quantity, parameter_of
 from syncverify.report.html.render import rendered
@@ -155,10 +160,12 @@ def parity_page(parity: Parity) -> str:
 
 def _mistake(parity: Parity, found: FoundMistake) -> dict[str, Any]:
     finding = found.finding
+    is_loaded = found.saved_on is not None
+    check = loading_continues_the_training if is_loaded else mesh_has_values_of_one_rank
     return {
         "property": finding.quantity.value,
         "cause": finding.cause.kind,
-        "statement": "Each rank has the value that one rank has.",
+        "statement": STATEMENTS[check.__name__],
         "summary": headline(found),
         "diagnosis": mistake_text(parity, found),
         "replay": line_of(parity, found),
