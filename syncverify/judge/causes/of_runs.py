@@ -32,6 +32,8 @@ OF_RUNS: Final[Mistakes] = {
         shows=Circumstance.OTHER_CONTENTS),
     "collective_missing": Mistake("a rank issues fewer collectives than its peers",
         "issue every collective on all ranks of its group, or on none"),
+    "rank_left_no_dump": Mistake("a rank of a group that waits left no dump",
+        "look at the log of that rank: its process may have ended before the others waited"),
     "groups_mixed": Mistake("one bucket has gradients that belong to several groups of ranks",
         "keep gradients in one bucket only if they are reduced over the same ranks: make the "
         "group a part of the key of buckets", shows=Circumstance.OTHER_CONTENTS),
