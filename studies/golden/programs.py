@@ -227,7 +227,7 @@ def _compared(path: str) -> Transcript:
     transcript["program"] += map(_setup, last.plays)
     transcript["verdicts"] += [*map(_counts, last.plays), *map(_mistake, last.mistakes)]
     transcript["found"] += [
-        f"{each.finding.quantity.value} ({each.finding.cause.word})"
+        f"{each.finding.quantity.value} ({each.finding.cause.kind})"
         for each in last.mistakes
     ]
     return transcript
@@ -253,5 +253,5 @@ def _mistake(found: FoundMistake) -> str:
     values = [each.name for each in finding.differences]
     follows = [each.value for each in finding.follows]
     layouts = [*map(str, found.layouts)]
-    what = (finding.quantity, finding.step, finding.cause.word, values, follows)
+    what = (finding.quantity, finding.step, finding.cause.kind, values, follows)
     return plain((what, smallest, layouts, len(found.places)))

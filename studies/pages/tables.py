@@ -5,8 +5,9 @@ from functools import partial
 from typing import Final
 
 from studies.documents import Document, table
+from syncverify.judge.causes import CAUSES
+from syncverify.judge.causes.of_trainings import OF_TRAININGS
 from syncverify.judge.evidence import Evidence
-from syncverify.judge.properties.registry import CAUSES
 from syncverify.report.hints import certainty
 from syncverify.scenario.feature_row import Feature, base_word
 from syncverify.scenario.feature_table import OPTIONAL, WORDS
@@ -27,6 +28,7 @@ def _rows_of_causes() -> Iterator[tuple[str, ...]]:
     for cause, mistake in CAUSES.items():
         sure = certainty(cause, Evidence(is_proven=False)).partition(":")[0]
         sure = sure if sure in {"certain", "likely"} else "open"
+        sure = "-" if cause in OF_TRAININGS else sure
         yield f"`{cause}`", mistake.meaning, sure, mistake.hint
 
 

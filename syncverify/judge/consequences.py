@@ -10,13 +10,13 @@ import functools
 from collections.abc import Mapping
 from typing import Final
 
-from syncverify.judge.cause import VAGUE_CAUSES
+from syncverify.judge.causes import CAUSES, VAGUE_CAUSES
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.launch_order import launch_order_agrees
 from syncverify.judge.properties.lifecycle import every_wait_completes
 from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.properties.ordering import FALLBACK
-from syncverify.judge.properties.registry import ALL_PROPERTIES, CAUSES
+from syncverify.judge.properties.registry import ALL_PROPERTIES
 from syncverify.judge.violation import (
     Circumstance,
     Clues,

@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
-from syncverify.judge.cause import VAGUE_CAUSES, VALUE_CAUSES, is_exception
+from syncverify.judge.cause import is_exception
+from syncverify.judge.causes import ADVICE, CAUSES, VAGUE_CAUSES, VALUE_CAUSES
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
 from syncverify.judge.properties.copied_buckets import UNPACKED_OTHERWISE
-from syncverify.judge.properties.registry import CAUSES
 from syncverify.search.found_violation import FoundViolation
-
-_OF_THE_STEP_BEFORE = (
-    "; only a step after a right step is wrong: look for a counter, or a number of "
-    "micro-batches, that is not reset"
-)
-_OF_ANOTHER_COUNT = (
-    "; step {step} has {count} micro-batches, and the step before had {before}: look at what "
-    "set_required_accumulations() changes"
-)
-_SET_BACK = "reset the left-over values in wait() or zero_grad()"
-
-_ROUND_UP = (
-    "round up, since the rest after an integer division is left out: `-(-n // k)` or "
-    "`math.ceil(n / k)`; pad an input of which all parts have to be equal"
-)
-
-_GROUPS = (
-    "; {argument} is a list of lists of parameters, [[p0, p1], [p2]], and not a flat "
-    "list or the dicts of an optimizer: `for group in {argument}: for parameter in "
-    "group: ...`"
-)
-_OF_LOOPS = (
-    "; run a loop that communicates equally often on every rank: no `continue` or `break` on one "
-    "rank alone, and as many batches"
-)
-_OF_FROZEN = (
-    ", and also a bucket that holds a parameter without a gradient (frozen): count "
-    "only parameters that require one"
-)
 
 
 def certainty(cause: str, evidence: Evidence) -> str:
@@ -68,11 +39,11 @@ def hint(cause: str, evidence: Evidence) -> str:
     words = hint_of(cause, reduction)
     # Two lines are rather those of ranks that take them in different orders.
     if parting and len([each for each in parting.unequal if min(each.times)]) == 1:
-        return words + _OF_LOOPS
+        return words + ADVICE["loops"]
     if not (is_exception(cause) and isinstance(evidence, Ended)):
         return words
     if evidence.is_of_list and evidence.phase == "bind":
-        words += _GROUPS.format(argument=evidence.groups or "param_groups")
+        words += ADVICE["groups"].format(argument=evidence.groups or "param_groups")
     return words
 
 
@@ -89,14 +60,14 @@ def advice(entry: FoundViolation) -> str:
         is_set_back = entry.fix.sets_back or is_grown
         is_rounded_down = entry.fix.rounds_up
     if entry.left_over and is_set_back:
-        return _SET_BACK
+        return ADVICE["left_over"]
     if is_rounded_down:
-        return _ROUND_UP
+        return ADVICE["rounded_down"]
     earlier = _of_the_step_before(entry) if entry.starts_wrongly else ""
     violation = entry.violation
     waits = violation.cause == "not_reduced" and _is_beside_frozen(entry)
     first = hint(violation.cause, violation.evidence)
-    return f"{first}{_OF_FROZEN if waits else ''}{earlier}"
+    return f"{first}{ADVICE['frozen'] if waits else ''}{earlier}"
 
 
 def _of_the_step_before(entry: FoundViolation) -> str:
@@ -104,8 +75,8 @@ def _of_the_step_before(entry: FoundViolation) -> str:
     step, counts = entry.violation.evidence.step or 0, entry.scenario.accumulations
     before, count = counts[step - 1 : step + 1]
     if before == count:
-        return _OF_THE_STEP_BEFORE
-    return _OF_ANOTHER_COUNT.format(step=step, count=count, before=before)
+        return ADVICE["after_right_step"]
+    return ADVICE["other_count"].format(step=step, count=count, before=before)
 
 
 def _is_beside_frozen(entry: FoundViolation) -> bool:
@@ -118,6 +89,5 @@ def _is_beside_frozen(entry: FoundViolation) -> bool:
 
 def hint_of(cause: str, reduction: str = "sum") -> str:
     """Return the repair of a cause under a contract; `raised_` with a type is one, too."""
-    mistake = CAUSES["raised" if is_exception(cause) else cause]
-    special = {"mean": mistake.hint_of_means, "factor": mistake.hint_of_factors}
-    return special.get(reduction) or mistake.hint
+    row = CAUSES["raised" if is_exception(cause) else cause]
+    return row.cases.get(f"of_{reduction}s", row).hint

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from syncverify.judge.evidence import FrozenGradient, WrongGradient
+from syncverify.judge.properties.registry import STATEMENTS
 from syncverify.replay_line import replay_line
 from syncverify.report.account import Account, Explanation, titled
 from syncverify.report.annotations import Annotation, annotations_of
@@ -22,7 +23,6 @@ from syncverify.report.report import Report
 from syncverify.report.text import (
     SCENARIO,
     SMALLEST,
-    STATEMENTS,
     always_raised,
     events_with_code,
     scenario_lines,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.cause import is_exception
+from syncverify.judge.causes import ADVICE
 from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
 from syncverify.judge.traced import launches_of
 from syncverify.plain_text import counted
@@ -29,15 +30,6 @@ _TIMINGS: Final = {
 }
 # torch's error, which says nothing of the way out.
 _NO_BACKEND: Final = "No backend type associated with device type cpu"
-_HINT_OF_BACKEND: Final = (
-    "the tensors lie in memory of the CPU, and the group's backend is nccl: move them to the device, "
-    'as by `.cuda()`, or communicate over a group of gloo, as by `new_group(backend="gloo")`; '
-    '`--device cpu`, or `device = "cpu"` in a file of `syncverify parity`, plays a program without GPUs'
-)
-_HINT_OF_SENDS: Final = (
-    "let one of the two ranks receive first, or use `batch_isend_irecv` or `isend`: a send ends "
-    "when its peer receives"
-)
 
 
 def account_of(simulation: Simulation) -> Account:
@@ -104,9 +96,9 @@ def _hint(found: FoundInProgram) -> str:
     """Return the repair to try first; "" where a remedy or the program's own error says more."""
     violation = found.violation
     if _NO_BACKEND in violation.summary:
-        return _HINT_OF_BACKEND
+        return ADVICE["no_backend"]
     if violation.cause == "deadlock" and _all_send(found):
-        return _HINT_OF_SENDS
+        return ADVICE["all_send"]
     says_more = violation.evidence.unordered is not None or is_exception(
         violation.cause
     )

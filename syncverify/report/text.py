@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from syncverify.judge.evidence import Event
-from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.plain_text import counted, named
 from syncverify.replay_line import replay_line
 from syncverify.report.account import MAX_LINES, count_of_violations, fitted
@@ -45,7 +44,6 @@ _TITLES: Final = {
     "update": ("after_wait", "update: {}: "),
 }
 # The guarantee of each property of a scenario, by its name.
-STATEMENTS: Final = {entry.name: entry.statement for entry in ALL_PROPERTIES}
 
 
 def verdict(report: Report) -> str:

@@ -10,6 +10,7 @@ import pytest
 from studies.bank_rows import BANK
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.judgement import Property
+from syncverify.judge.properties.registry import OF_TRAININGS
 from syncverify.scenario.feature_table import FEATURES, OPTIONAL
 from syncverify.subjects.bugbank.catalogue import entries
 from tests.pages.feature_catalogue import rows
@@ -27,7 +28,9 @@ def test_every_entry_of_the_bank_has_figures() -> None:
     )
 
 
-@pytest.mark.parametrize("entry", ALL_PROPERTIES, ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "entry", [*ALL_PROPERTIES, *OF_TRAININGS], ids=lambda entry: entry.name
+)
 def test_the_docstring_of_a_property_says_what_is_caught_and_what_is_left_open(
     entry: Property,
 ) -> None:

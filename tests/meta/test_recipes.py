@@ -14,7 +14,6 @@ PROPERTY = '''\
 
 from collections.abc import Iterator
 
-from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Event, Mistimed
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.traced import launches_of
@@ -30,7 +29,6 @@ def a_rank_played(judgement: Judgement) -> bool:
     order=5,
     applies=a_rank_played,
     example="parameters that are sent in each step",
-    causes={"sent": Mistake("a rank broadcasts", "send parameters once, in bind()")},
     needs_data=False,
 )
 def nothing_is_broadcast(judgement: Judgement) -> Iterator[Violation]:
@@ -44,6 +42,9 @@ def nothing_is_broadcast(judgement: Judgement) -> Iterator[Violation]:
                 evidence = Mistimed(rank=rank, events=(Event("", launch),))
                 yield finding("sent", f"rank {rank} broadcasts", rank, None, evidence)
 '''
+CAUSE = """\
+    "sent": Mistake("a rank broadcasts", "send parameters once, in bind()"),
+"""
 DEFECT = '''
 
 
@@ -93,6 +94,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source,) = syncverify.__path__
     package = shutil.copytree(source, folder / "syncverify")
     (package / "judge/properties/broadcasts.py").write_text(PROPERTY)
+    table = "OF_RUNS: Final[Mistakes] = {\n"
+    insert(package / "judge/causes/of_runs.py", table, CAUSE)
     layout = package / "subjects/bugbank/layout.py"
     layout.write_text(layout.read_text() + DEFECT)
     (package / "subjects/views.py").write_text(SUBJECT)
@@ -128,7 +131,7 @@ def output_of(copy: Path, *arguments: str, code: int) -> str:
 
 
 @pytest.mark.long(20)
-def test_a_property_and_its_defect_are_two_files(copy: Path) -> None:
+def test_a_property_is_a_function_a_row_for_its_cause_and_a_defect(copy: Path) -> None:
     line = output_of(copy, "bank", "--only", "broadcasts-in-wait", code=0)
     assert "nothing_is_broadcast" in line
 

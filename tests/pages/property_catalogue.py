@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from studies.documents import Document, table
 from syncverify.judge.properties import ALL_PROPERTIES
-from syncverify.judge.properties.judgement import Property
+from syncverify.judge.properties.judgement import Needs, Property
+from syncverify.judge.properties.registry import OF_TRAININGS
 from tests.quality.planted.witnesses import witnesses
 
 _LIMITS = re.compile(r"\b(?:Does not|Says nothing|Knows by name)")
@@ -19,7 +20,9 @@ _LIMITS = re.compile(r"\b(?:Does not|Says nothing|Knows by name)")
 
 def catalogue() -> str:
     """Return the entries of the page."""
-    return "\n".join("\n".join(_entry(each)) for each in ALL_PROPERTIES)
+    return "\n".join(
+        "\n".join(_entry(each)) for each in (*ALL_PROPERTIES, *OF_TRAININGS)
+    )
 
 
 class DocstringParts(NamedTuple):
@@ -46,6 +49,8 @@ def _entry(entry: Property) -> Iterator[str]:
     if details:
         yield f"{details}\n"
     data = " Needs data." if entry.needs_data else ""
+    if entry.needs is Needs.VALUES:
+        data = ""
     yield f"- **Applies:** {entry.condition[0].lower()}{entry.condition[1:]}{data}"
     yield f"- **Catches:** {caught}"
     yield f"- **Leaves open:** {limits}"
@@ -68,7 +73,9 @@ def _named(subject: type) -> str:
 
 def examples() -> str:
     """Return the table of docs/properties.md."""
-    rows = ((f"`{each.name}`", each.example) for each in ALL_PROPERTIES)
+    rows = (
+        (f"`{each.name}`", each.example) for each in (*ALL_PROPERTIES, *OF_TRAININGS)
+    )
     return "\n".join(table(("property", "one of the bugs it catches"), rows))
 
 

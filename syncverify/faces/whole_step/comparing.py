@@ -23,9 +23,8 @@ from syncverify.faces.whole_step.value_checks import (
     check_plain,
     check_values,
 )
-from syncverify.judge.whole_step.copies import copies_apart
+from syncverify.judge.properties.trainings import mesh_has_values_of_one_rank
 from syncverify.judge.whole_step.differences import ComparedValue, OneRank, compared
-from syncverify.judge.whole_step.findings import findings
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.parts import as_one_rank, num_rows
 from syncverify.judge.whole_step.rounding import roundings_of
@@ -74,11 +73,8 @@ def compare(
     is_poisoned = isinstance(training.variation, NotFinite)
     if not is_poisoned:
         check_judged(values, reference)
-    if any(each.wrong_ranks for each in values):
-        mistakes = findings(values, play)
-        check_plain(training, ranks, mistakes)
-    else:
-        mistakes = copies_apart(values, ranks, layout)
+    mistakes = mesh_has_values_of_one_rank(values, play)
+    check_plain(training, ranks, mistakes)
     one = reference.values
     gradients = (each for each in ignored if each.quantity is not Quantity.SKIPPED)
     return replace(

@@ -166,7 +166,7 @@ class FoundMistake:
     @property
     def identity(self) -> tuple[str, str]:
         """Return the wrong quantity and the cause."""
-        return self.finding.quantity.value, self.finding.cause.word
+        return self.finding.quantity.value, self.finding.cause.kind
 
 
 class StepIsWrongError(AssertionError):

@@ -28,6 +28,7 @@ from syncverify.faces.whole_step.playing import watched
 from syncverify.faces.whole_step.steps import trained
 from syncverify.faces.whole_step.training import Function, Training
 from syncverify.faces.whole_step.wired import Wired, optimizer_state, wired_on
+from syncverify.judge.properties.trainings import loading_continues_the_training
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.resumed import HeldValues, LoadedValues, ResumedPlay
@@ -98,7 +99,7 @@ def _compared(
     values = play.values()
     return replace(
         played,
-        findings=tuple(play.findings(values)),
+        findings=tuple(loading_continues_the_training(values, play)),
         num_values=len(values),
         worst=worst_errors(values),
     )

@@ -29,6 +29,7 @@ from syncverify.judge.whole_step.causes import (
     ReducedOver,
     Scaled,
     StepMistake,
+    Unexplained,
     WrongQuantity,
 )
 from syncverify.judge.whole_step.differences import OneRank
@@ -136,7 +137,7 @@ def _axes(cause: StepMistake) -> frozenset[str]:
     match cause:
         case LacksSum(axes=axes) | ReducedOver(axes=axes) | RanksDiffer(axes=axes):
             return axes
-        case CopiesRoundedApart(axes=axes):
+        case CopiesRoundedApart(axes=axes) | Unexplained(axes):
             return axes
         case NormOf(axes=axes) | NormOfOneRank(axes=axes):
             return axes

@@ -23,7 +23,8 @@ from dataclasses import replace
 import torch
 
 from syncverify.judge.approximate_causes import displaced
-from syncverify.judge.cause import VAGUE_CAUSES, Cause
+from syncverify.judge.cause import Cause
+from syncverify.judge.causes import VAGUE_CAUSES
 from syncverify.judge.decoding import explanations
 from syncverify.judge.evidence import WrongGradient
 from syncverify.judge.properties.judgement import Judgement, launches_of_step

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import torch
 
-from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import (
     Event,
@@ -182,13 +181,6 @@ def keeps_a_cap(judgement: Judgement) -> bool:
     example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
     needs_data=False,
     promise="keeps_bucket_cap",
-    causes={
-        "over_cap": Mistake(
-            "a bucket is larger than its cap",
-            "close a bucket before a gradient that would bring it over the cap; count bytes"
-            " of local parts",
-        ),
-    },
 )
 def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
     """Gradients that are reduced together fit the bucket cap, which counts bytes of one rank.

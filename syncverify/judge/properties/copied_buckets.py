@@ -24,7 +24,8 @@ from typing import Final, NamedTuple, TypeGuard
 
 import torch
 
-from syncverify.judge.cause import VAGUE_CAUSES, Cause, is_exception
+from syncverify.judge.cause import Cause, is_exception
+from syncverify.judge.causes import VAGUE_CAUSES
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.properties.gradient_facts import (
     GradientFacts,

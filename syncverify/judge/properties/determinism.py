@@ -8,7 +8,6 @@ from itertools import islice, zip_longest
 
 import torch
 
-from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import PlayedAgain
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.violation import Circumstance, Violation, finding
@@ -27,20 +26,6 @@ def played_twice(judgement: Judgement) -> bool:
     applies=played_twice,
     example="an order that comes from a set, from `id()` or from the clock",
     needs_data=False,
-    causes={
-        "acts_otherwise": Mistake(
-            "a second run of the same program issues different collectives",
-            "do not use the order of a set, id(), the clock or unseeded random numbers",
-        ),
-        "sums_otherwise": Mistake(
-            "a second run of the same program has different gradients",
-            "do not use the clock or unseeded random numbers in gradients",
-        ),
-        "ends_otherwise": Mistake(
-            "a second run of the same program ends differently",
-            "replay a few times: the failure depends on chance",
-        ),
-    },
 )
 def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
     """Played again with the same schedule, every rank sends and sees the same.

@@ -8,12 +8,12 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
-from syncverify.judge.cause import Mistakes
 from syncverify.judge.properties.sent import Sent, sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import Traced, launches_of
@@ -96,7 +96,15 @@ class Judgement(Traced):
         return [record for record in trace if record.moment.step < refused]
 
 
-_Check = TypeVar("_Check", bound=Callable[..., Iterator[Violation]])
+class Needs(Enum):
+    """What a property judges; the value says what its check takes."""
+
+    RUN = "what ranks of any program did, a `Traced`"
+    REFERENCE = "the run of a scenario beside its reference, a `Judgement`"
+    VALUES = "values of a training beside right ones, and how it was played"
+
+
+_Check = TypeVar("_Check", bound=Callable[..., Iterable[Any]])
 # All properties of the modules that were imported; `registry.py` imports all modules.
 DECLARED: Final = list["Property"]()
 
@@ -109,20 +117,17 @@ class Property:
     """
 
     # Yields findings: places where the property does not hold.
-    check: Callable[[Judgement], Iterator[Violation]] = field(init=False)
+    check: Callable[..., Iterable[Any]] = field(init=False)
+    needs: Needs = Needs.REFERENCE  # what `check` takes
     order: int  # place in a report, another one for each property
-    # Tells whether a run has something to judge; the first line of its docstring says when.
-    applies: Callable[[Judgement], bool]
+    # Tells whether there is something to judge; the first line of its docstring says when.
+    applies: Callable[..., bool]
     example: str  # one of the bugs that the property catches
-    # Causes that it alone gives; `OF_SEVERAL` in `cause.py` has the others.
-    causes: Mistakes = field(default_factory=dict)
     needs_data: bool = True  # collectives that move data, and accesses to memory
-    promise: str = (
-        ""  # field of `Capabilities` without which nothing is judged; "" for none
-    )
-    leads_to: tuple[
-        str, ...
-    ] = ()  # properties that the same defect then violates, directly
+    # Field of `Capabilities` without which nothing is judged; "" for none.
+    promise: str = ""
+    # Properties that the same defect then violates, directly.
+    leads_to: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()  # properties whose defects violate this one too
     never_gives: tuple[str, ...] = ()  # causes of other properties that it cannot have
     # Whether it compares numbers of gradients, so that a vague cause of it gives way to a precise
@@ -131,14 +136,14 @@ class Property:
     # Finds violations in what ranks of any program did, a `Traced`; None where only a scenario
     # tells what is right.
     in_any_program: Callable[[Any], Iterable[Violation]] | None = None
-    reads_traces_alone: bool = False  # whether `check` itself finds them there
     is_of_scenarios: bool = True  # whether `check` judges scenarios
 
     def __call__(self, check: _Check) -> _Check:
         """Declare the property that a function checks."""
         self.check = check
-        if self.reads_traces_alone:
+        if self.needs is Needs.RUN:
             self.in_any_program = check
+        self.is_of_scenarios &= self.needs is not Needs.VALUES
         DECLARED.append(self)
         return check
 

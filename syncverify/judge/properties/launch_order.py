@@ -7,9 +7,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Disagreement, Event
-from syncverify.judge.properties.judgement import Judgement, Property
+from syncverify.judge.properties.judgement import Judgement, Needs, Property
 from syncverify.judge.traced import Traced, launches_of, shared_launches
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import POINT_TO_POINT
@@ -31,23 +30,12 @@ def ranks_meet_twice(judgement: Judgement) -> bool:
 
 
 @Property(
-    reads_traces_alone=True,
+    needs=Needs.RUN,
     order=40,
     applies=ranks_meet_twice,
     example="mesh axes taken in turns that depend on the rank",
     needs_data=False,
     leads_to=("every_wait_completes",),
-    causes={
-        "deadlock_hazard": Mistake(
-            "ranks launch on several communicators in orders that exclude each other",
-            "launch on all communicators in the same order on every rank",
-        ),
-        "opposing_messages": Mistake(
-            "two ranks send to each other before either receives",
-            "issue crossing messages with batch_isend_irecv, or receive first on one of the"
-            " two ranks",
-        ),
-    },
 )
 def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
     """All ranks launch the collectives that they share in one common order.

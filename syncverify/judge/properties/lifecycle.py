@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from syncverify.judge.cause import Cause, Mistake
+from syncverify.judge.cause import Cause
 from syncverify.judge.evidence import Evidence, ended
 from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
@@ -48,22 +48,6 @@ def _ends_in_any_program(traced: Traced) -> Iterator[Violation]:
     example="an error on a legal program",
     needs_data=False,
     leads_to=("every_wait_completes",),
-    causes={
-        "raised": Mistake(
-            "the subject raised on a program that its contract covers",
-            "the training program is legal: pass this line the right value, or make it "
-            "accept this value",
-        ),
-        "process_died": Mistake(
-            "a rank's process ended by itself",
-            "run the replay line with --backend sim to see the Python error, if any",
-        ),
-        "unclear_error": Mistake(
-            "an error names neither the mistake nor its repair",
-            "raise an error that names the caller's mistake and its repair; a bare Python "
-            "error, such as a KeyError, names neither",
-        ),
-    },
 )
 def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
     """No rank ends early on a legal scenario.
@@ -100,20 +84,6 @@ def _waits_in_any_program(traced: Traced) -> Iterable[Violation]:
     example="a rank that skips a collective; a wait that nothing ends",
     needs_data=False,
     leads_to=("each_bucket_reduced_once_per_step",),
-    causes={
-        "deadlock": Mistake(
-            "ranks wait for each other, and none can go on",
-            "issue the same collectives in the same order on every rank of a group",
-        ),
-        "never_returns": Mistake(
-            "a rank keeps its turn, or waits for something that no rank brings",
-            "end every wait by an event of this step, and every loop by a bound",
-        ),
-        "step_bound": Mistake(
-            "a rank polls for something that does not come",
-            "poll only for work that every rank does in this step, or wait instead",
-        ),
-    },
 )
 def every_wait_completes(judgement: Judgement) -> Iterator[Violation]:
     """Every wait and every loop ends.
@@ -138,12 +108,6 @@ def every_wait_completes(judgement: Judgement) -> Iterator[Violation]:
     # The next backward adds to the numbers that zero_grad() left. A sum that no rank sends, or
     # that is not in the memory of `.grad`, is a different mistake.
     never_gives=("not_reduced", "result_dropped", "view_lost"),
-    causes={
-        "gradient_left": Mistake(
-            "a gradient is not zero after zero_grad()",
-            "in zero_grad(), clear the memory that `.grad` shows",
-        ),
-    },
 )
 def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
     """After `zero_grad()`, every gradient is None or all zeros.

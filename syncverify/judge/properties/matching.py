@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from syncverify.judge.cause import Cause, Mistake
+from syncverify.judge.cause import Cause
 from syncverify.judge.evidence import Disagreement, Event, Parting, ended
 from syncverify.judge.properties.circumstances import skips
 from syncverify.judge.properties.disagreements import (
@@ -28,7 +28,7 @@ from syncverify.judge.properties.disagreements import (
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.properties.parting import parting
 from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Circumstance, Violation, finding
+from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
 from syncverify.trace.run import Run
@@ -58,47 +58,6 @@ def ranks_meet(judgement: Judgement) -> bool:
     example="two buckets of equal size, swapped on one rank",
     needs_data=False,
     leads_to=("launch_order_agrees", "every_rank_finishes", "every_wait_completes"),
-    causes={
-        "groups_differ": Mistake(
-            "ranks make different groups, or make them in different orders",
-            "let each rank call new_group() for each group, its own or not, in the same order; or "
-            "pass use_local_synchronization=True, with which the members alone call it",
-        ),
-        "collective_mismatch": Mistake(
-            "ranks call one collective with different arguments",
-            "issue the same collectives, with the same sizes and in the same order, on every "
-            "rank: in no branch of one rank, and not in the order of a set, of id() or of a "
-            "hash",
-            shows=Circumstance.OTHER_CONTENTS,
-        ),
-        "uneven_shards": Mistake(
-            "ranks make a DTensor of shards of different sizes as if they were equal",
-            "pass `shape=` and `stride=` of the whole tensor to `DTensor.from_local`, the same on "
-            "every rank: without them it takes all shards for equal",
-        ),
-        "collective_missing": Mistake(
-            "a rank issues fewer collectives than its peers",
-            "issue every collective on all ranks of its group, or on none",
-        ),
-        "groups_mixed": Mistake(
-            "one bucket has gradients that belong to several groups of ranks",
-            "keep gradients in one bucket only if they are reduced over the same ranks: "
-            "make the group a part of the key of buckets",
-            shows=Circumstance.OTHER_CONTENTS,
-        ),
-        "buckets_differ": Mistake(
-            "ranks divide the same parameters into different buckets",
-            "fill buckets in the same order and to the same sizes on all ranks: not in the "
-            "order of a set, of id() or of a hash, and not by bytes that only one rank has",
-            shows=Circumstance.OTHER_CONTENTS,
-        ),
-        "bucket_mismatch": Mistake(
-            "one place of a bucket holds different parameters on two ranks",
-            "put the same parameters into the n-th bucket on every rank, used or not: not "
-            "in the order of a set, of id() or of a hash",
-            shows=Circumstance.OTHER_CONTENTS,
-        ),
-    },
 )
 def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
     """On each communicator, the n-th collective is the same on all ranks.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Evidence, PiledUp
-from syncverify.judge.properties.judgement import Judgement, Property
+from syncverify.judge.properties.judgement import Judgement, Needs, Property
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.feature_row import variant
@@ -21,7 +20,7 @@ def records_accesses(judgement: Judgement) -> bool:
 
 
 @Property(
-    reads_traces_alone=True,
+    needs=Needs.RUN,
     order=105,
     applies=records_accesses,
     example="a bucket of `torch.empty()` that is reduced before all of it is filled",
@@ -31,12 +30,6 @@ def records_accesses(judgement: Judgement) -> bool:
         "unreduced_stay_local",
         "replicas_agree",
     ),
-    causes={
-        "read_unwritten": Mistake(
-            "memory is read that nothing has written since it was allocated",
-            "fill the memory when it is allocated, or send it before it is read",
-        ),
-    },
 )
 def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
     """No value comes from memory that was allocated and never written.
@@ -73,13 +66,6 @@ def many_steps(judgement: Judgement) -> bool:
     applies=many_steps,
     example="works, copies or events that a step adds and no step drops",
     needs_data=False,
-    causes={
-        "piles_up": Mistake(
-            "objects of earlier steps are still held",
-            "drop handles, copies and records of a step in wait() or zero_grad(), and make "
-            "process groups once, in bind()",
-        ),
-    },
 )
 def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
     """The tensors, handles and process groups of a subject do not grow with the steps.

@@ -20,13 +20,17 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from syncverify.judge.cause import Mistake
 from syncverify.judge.ordering.missing_waits import streams_of
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
 from syncverify.judge.ordering.remedies import Disorder, last_turn
 from syncverify.judge.properties.circumstances import after_like_step
 from syncverify.judge.properties.copied_buckets import BUFFER_SHARED, refill_in_flight
-from syncverify.judge.properties.judgement import Judgement, Property, early_launches
+from syncverify.judge.properties.judgement import (
+    Judgement,
+    Needs,
+    Property,
+    early_launches,
+)
 from syncverify.judge.properties.ordering_words import evidence, summary, uses_of
 from syncverify.judge.traced import Traced, launches_of
 from syncverify.judge.violation import (
@@ -88,16 +92,6 @@ def frees_memory(judgement: Judgement) -> bool:
     order=60,
     applies=reduces_recorded_memory,
     example="a launch that does not wait for the stream that filled its bucket",
-    causes={
-        "reduced_before_accumulated": Mistake(
-            "a collective may start before the gradient is there",
-            "before the launch, make its stream wait for every stream that wrote into the bucket",
-        ),
-        "accumulated_unordered": Mistake(
-            "two streams write a gradient, and neither waits",
-            "make the stream that prepares a bucket wait for the streams that accumulate into it",
-        ),
-    },
 )
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]:
     """A reduction reads gradients after all work that was queued before to make them.
@@ -118,16 +112,6 @@ def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]
     order=70,
     applies=reduces_recorded_memory,
     example="a bucket that is refilled or copied out in flight",
-    causes={
-        "touched_in_flight": Mistake(
-            "memory is used while a collective may still use it",
-            "make the next stream that uses this memory wait for the collective",
-        ),
-        "collectives_overlap": Mistake(
-            "two collectives use the same memory, and neither waits",
-            "wait for the first collective before the second one is launched on its memory",
-        ),
-    },
 )
 def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violation]:
     """While a reduction is in flight, nothing else touches the memory that it uses.
@@ -153,12 +137,6 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violati
     order=80,
     applies=reduces_recorded_memory,
     example="a `wait()` that waits for nothing, or on the wrong stream",
-    causes={
-        "read_before_reduced": Mistake(
-            "the training program may read a gradient before it is reduced",
-            "in wait(), make the current stream wait for every reduction",
-        ),
-    },
 )
 def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
     """After a call of the subject, uses of gradients run after the work that the call queued.
@@ -177,16 +155,6 @@ def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
     applies=zeroes_recorded_memory,
     example="a bucket that is cleared in flight",
     leads_to=("zero_grad_clears",),
-    causes={
-        "zeroed_in_flight": Mistake(
-            "a gradient may be cleared while something still uses it",
-            "clear on a stream that has waited for the reductions",
-        ),
-        "used_before_zeroed": Mistake(
-            "a gradient may be used before it is cleared",
-            "clear on the stream that accumulates, or make that stream wait",
-        ),
-    },
 )
 def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Violation]:
     """`zero_grad()` clears gradients after all earlier uses, and before all later ones.
@@ -205,12 +173,6 @@ def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Violation]:
     order=100,
     applies=frees_memory,
     example="a temporary dropped while a side stream uses it",
-    causes={
-        "freed_in_use": Mistake(
-            "memory may be given out again while a stream uses it",
-            "hold a reference until the stream of the pool has waited, or call record_stream()",
-        ),
-    },
 )
 def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
     """Memory goes back to its pool only when no other stream may still use it.
@@ -226,7 +188,7 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
 
 
 @Property(
-    reads_traces_alone=True,
+    needs=Needs.RUN,
     order=95,
     applies=reduces_recorded_memory,
     example="a `wait()` that is forgotten",

@@ -1,4 +1,4 @@
-"""All properties and causes, found by discovery, and the functions that judge runs by them."""
+"""All properties, found by discovery, and the functions that judge runs by them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import Final
 
 from syncverify.judge import properties
-from syncverify.judge.cause import OF_SEVERAL
-from syncverify.judge.properties.judgement import DECLARED, Judgement, merge
+from syncverify.judge.properties.judgement import DECLARED, Judgement, Needs, merge
 from syncverify.judge.reference import reference
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation
@@ -26,13 +25,9 @@ for _module in pkgutil.iter_modules(properties.__path__):
 # then all others.
 _DECLARED: Final = sorted(DECLARED, key=lambda each: each.order)
 ALL_PROPERTIES: Final = tuple(each for each in _DECLARED if each.is_of_scenarios)
-# The mistakes behind violations, by the name of the cause.
-CAUSES: Final = {
-    name: mistake
-    for causes in (*(each.causes for each in ALL_PROPERTIES), OF_SEVERAL)
-    for name, mistake in causes.items()
-}
-# The guarantees about any program, by the name of their property.
+OF_TRAININGS: Final = tuple(each for each in _DECLARED if each.needs is Needs.VALUES)
+# The guarantees by the name of their property, and those about any program.
+STATEMENTS: Final = {each.name: each.statement for each in _DECLARED}
 STATEMENTS_IN_ANY_PROGRAM: Final = {
     each.name: each.statement_in_any_program
     for each in _DECLARED

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from syncverify.judge.cause import Mistake
 from syncverify.judge.evidence import Event, NotOverlapped, StreamChanged
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.violation import Violation, finding
@@ -43,12 +42,6 @@ def could_overlap(judgement: Judgement) -> bool:
     needs_data=False,
     # Whatever stream is current, a sum has its factor, its dtype and its shape.
     never_gives=("scaled", "wrong_dtype", "wrong_shape"),
-    causes={
-        "stream_changed": Mistake(
-            "the current stream after a call is different from that before the call",
-            "enter stream contexts with a `with` block, which leaves them",
-        ),
-    },
 )
 def stream_context_is_restored(judgement: Judgement) -> Iterator[Violation]:
     """A call of the subject that returns leaves the current stream as it was.
@@ -95,12 +88,6 @@ class Overlap:
     applies=could_overlap,
     example="launches that all wait for the end of backward",
     promise="overlaps_backward",
-    causes={
-        "never_overlapped": Mistake(
-            "no reduction starts before the end of backward",
-            "launch a bucket from the hook that sees its last gradient, not when backward ends",
-        ),
-    },
 )
 def overlap_is_possible(judgement: Judgement) -> Iterator[Violation]:
     """A subject that promises to overlap reduces some bucket while backward still runs.

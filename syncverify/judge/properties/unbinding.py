@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import torch
 
-from syncverify.judge.cause import Mistake
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import Event, Left, Mistimed, ended
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.reference import local_gradient
 from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Circumstance, Violation, finding
+from syncverify.judge.violation import Violation, finding
 from syncverify.plain_text import counted, named
 from syncverify.playing.program.model import start_value
 from syncverify.scenario.layout import contributing_ranks, is_managed
@@ -33,61 +32,6 @@ def unbound(judgement: Judgement) -> bool:
     applies=unbound,
     example="hooks, buffers and settings that survive `unbind()`, and hooks of others that do not",
     needs_data=False,
-    causes={
-        "hook_left": Mistake(
-            "a hook remains after unbind()",
-            "keep the handles of all hooks, and remove them in unbind()",
-            shows=Circumstance.AFTER_REBINDING,
-            leads_to=("collective_after_unbind", "backward_not_plain"),
-        ),
-        "buffer_left": Mistake(
-            "a gradient still lies in a bucket after unbind()",
-            "set `.grad` to None, or to a copy, in unbind()",
-            shows=Circumstance.AFTER_REBINDING,
-        ),
-        "parameter_changed": Mistake(
-            "the value or requires_grad of a parameter is different from before",
-            "do not change the values of parameters: change gradients only",
-        ),
-        "replicas_left_unequal": Mistake(
-            "replicas of some parameters were made equal, and others stayed unequal",
-            "in bind(), broadcast each parameter from one rank of its group, or none",
-        ),
-        "hook_lost": Mistake(
-            "unbind() removed a hook of the training program",
-            "remove a hook by the handle that its registration returned, and no other",
-        ),
-        "attribute_left": Mistake(
-            "a parameter keeps a tensor in an attribute after unbind()",
-            "in unbind(), delete the attributes that bind() gave to parameters",
-        ),
-        "parameters_joined": Mistake(
-            "parameters lie in one storage after unbind()",
-            "in unbind(), give each parameter its own storage",
-        ),
-        "setting_changed": Mistake(
-            "a default of torch or Python has changed after unbind()",
-            "restore torch's defaults, with a context manager where there is one",
-        ),
-        "generator_seeded": Mistake(
-            "the subject seeded a global generator of random numbers",
-            "draw from your own `torch.Generator` or `random.Random`; do not seed a global "
-            "generator",
-        ),
-        "generator_rewound": Mistake(
-            "the subject set a global generator back to an earlier state",
-            "save and restore the state in the same call, as `torch.random.fork_rng()` "
-            "does; do not restore one from bind()",
-        ),
-        "collective_after_unbind": Mistake(
-            "a collective was issued after unbind()",
-            "remove all hooks in unbind()",
-        ),
-        "backward_not_plain": Mistake(
-            "backward after unbind() is not that of torch alone",
-            "in unbind(), restore all that bind() changed",
-        ),
-    },
 )
 def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
     """After `unbind()`, parameters behave as if they had never been managed.

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from syncverify.judge.cause import VALUE_CAUSES, Cause, Mistake
+from syncverify.judge.cause import Cause
+from syncverify.judge.causes import VALUE_CAUSES
 from syncverify.judge.decoding import explain, same_values
 from syncverify.judge.evidence import (
     DifferentReplicas,
@@ -87,21 +88,6 @@ def _reduced_gradient_seen(judgement: Judgement) -> bool:
     example="wrong divisor, wrong ranks, lost or doubled micro-batches",
     follows=_FOLLOWS,
     is_about_values=True,
-    causes={
-        "still_partial": Mistake(
-            "the gradient is summed, and its placements still say Partial",
-            "assign a DTensor with the parameter's placements to `.grad`",
-        ),
-        "no_owner": Mistake(
-            "owner() is false on each rank",
-            "return True from owner() on one rank of each set of replicas, the same rank in"
-            " all steps",
-        ),
-        "wrong_owner": Mistake(
-            "the right gradient is not on its owner",
-            "reduce a parameter's gradient to the same rank in every step, its owner",
-        ),
-    },
 )
 def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, every reduced gradient equals naive DDP's, exactly.
@@ -157,12 +143,6 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
     example="sharded or ordinary parameters that are reduced after all",
     follows=_FOLLOWS,
     is_about_values=True,
-    causes={
-        "frozen_received_gradient": Mistake(
-            "a parameter with requires_grad=False has a gradient",
-            "leave parameters with requires_grad=False out of buckets",
-        ),
-    },
 )
 def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a gradient that no axis reduces is the rank's own, exactly.
@@ -198,13 +178,6 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
         "gradient_is_within_rounding",
         "unreduced_stay_local",
     ),
-    causes={
-        "replicas_differ": Mistake(
-            "replicas of one parameter have different gradients",
-            "reduce over every mesh axis on which the parameter is Replicate, and give each"
-            " rank the value that the others receive, to the bit",
-        ),
-    },
 )
 def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, ranks that hold the same part of a parameter hold equal gradients.
@@ -249,32 +222,6 @@ def wait_returned(judgement: Judgement) -> bool:
     applies=wait_returned,
     example="an ordinary tensor for a DTensor, another mesh, a graph that is kept",
     needs_data=False,
-    causes={
-        "wrong_type": Mistake(
-            "a DTensor has an ordinary tensor as gradient, or an ordinary tensor has a DTensor",
-            "assign a DTensor to the `.grad` of a DTensor, and an ordinary tensor to others",
-        ),
-        "wrong_mesh": Mistake(
-            "the mesh of the gradient is different from that of its parameter",
-            "assign a DTensor on the parameter's own `device_mesh`",
-        ),
-        "wrong_placements": Mistake(
-            "the placements of the gradient are different from those of its parameter",
-            "assign a DTensor with the parameter's placements to `.grad`",
-        ),
-        "wrong_strides": Mistake(
-            "the strides of the gradient are different from those that torch alone gives it",
-            "give `.grad` the parameter's strides, or make it contiguous",
-        ),
-        "keeps_graph": Mistake(
-            "the gradient keeps a graph of autograd",
-            "reduce under `torch.no_grad()`, or assign `gradient.detach()`",
-        ),
-        "inference_tensor": Mistake(
-            "the gradient was made in inference mode",
-            "reduce under `torch.no_grad()` rather than `inference_mode()`",
-        ),
-    },
 )
 def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Violation]:
     """After `wait()`, a gradient has the type, mesh, placements and strides that torch alone gives.

@@ -1,4 +1,4 @@
-"""The causes of wrong values: typed facts, which `cause_words` puts into words."""
+"""The causes of wrong values of a training: typed facts; `judge/causes/` has their words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -19,17 +20,21 @@ class StepMistake:
     """Why a value is wrong. Two parameters with equal causes are one finding."""
 
     __slots__ = ()
+    is_of_training: ClassVar = True
+    # The row of a cause that a scenario may have too.
+    row: ClassVar[str] = ""
 
     @property
-    def word(self) -> str:
-        """A short name of the kind of cause, such as `lacks-sum` for `LacksSum`."""
-        return re.sub("(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
+    def kind(self) -> str:
+        """Name of its row in the table of causes: `row`, or `not_clipped` of `NotClipped`."""
+        return self.row or re.sub("(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class LacksSum(StepMistake):
     """Each rank has its own part; the sum over some axes is right."""
 
+    row: ClassVar = "rank_contribution_missing"
     axes: frozenset[str]
     factor: float = 1.0  # by how much that sum has to be multiplied to be right
 
@@ -38,6 +43,7 @@ class LacksSum(StepMistake):
 class ReducedOver(StepMistake):
     """The gradients of the wrong ranks are added."""
 
+    row: ClassVar = "foreign_contribution"
     axes: frozenset[str]  # axes over which gradients are added
     right: frozenset[str]  # axes over which they should be added
     factor: float = 1.0  # by how much the sum is multiplied
@@ -93,6 +99,22 @@ class Scaled(StepMistake):
     # What else has this number, such as "rows of a rank"; or its reciprocal.
     rows: tuple[str, ...] = ()
 
+    @property
+    def is_larger(self) -> bool:
+        """Tell whether it is multiplied, and not divided."""
+        return self.factor > 1
+
+    @property
+    def is_scale_kept(self) -> bool:
+        """Tell whether nothing divides by the scale of the loss."""
+        return self.is_scale and self.is_larger
+
+    @property
+    def is_number(self) -> bool:
+        """Tell whether one known number alone multiplies it."""
+        count = len(self.axes) + len(self.rows) + self.is_number_of_parts
+        return self.is_larger and count == 1
+
 
 @dataclass(frozen=True, slots=True)
 class RanksScaled(StepMistake):
@@ -105,6 +127,7 @@ class RanksScaled(StepMistake):
 class Missing(StepMistake):
     """Ranks have no gradient, or zeros, where one rank has values."""
 
+    row: ClassVar = "gradient_missing"
     ranks: tuple[int, ...]
 
 
@@ -122,6 +145,11 @@ class MicroBatchesWeighted(StepMistake):
     """The micro-batches of each rank count by wrong factors."""
 
     factors: tuple[float, ...]  # the factor of each one, 1 where it is right
+
+    @property
+    @override
+    def kind(self) -> str:
+        return "micro_batch_missing" if 0 in self.factors else "micro_batches_weighted"
 
     @property
     def is_repeated(self) -> bool:
@@ -152,6 +180,8 @@ class OwnParts(StepMistake):
 class NotCleared(StepMistake):
     """The gradient of the step before is still in it."""
 
+    row: ClassVar = "stale"
+
 
 @dataclass(frozen=True, slots=True)
 class NotANumber(StepMistake):
@@ -173,26 +203,19 @@ class RanksDiffer(StepMistake):
     """Copies of one value differ between ranks."""
 
     ranks: tuple[int, ...]  # the ranks whose copy is wrong
-    axes: frozenset[str] = frozenset()
-    # Whether these are copies; otherwise each rank has a shard, and those are off by different
-    # amounts.
-    are_copies: bool = True
+    axes: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class NormOf(StepMistake):
     """The norm leaves gradients out, or counts some twice."""
 
+    row: ClassVar = "norm"
     names: tuple[str, ...]
     # Axes over which their squares are not added, or counted once a rank.
     axes: frozenset[str]
     # Whether the sum over the axes is missing; otherwise it is one too many.
     is_missing: bool
-
-    @property
-    @override
-    def word(self) -> str:
-        return "norm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +255,9 @@ class OtherCoefficient(StepMistake):
 
     @property
     @override
-    def word(self) -> str:
-        """A short name; one with a known norm is another kind of cause."""
-        return "other-coefficient" if self.norm is None else "coefficient-of-a-norm"
+    def kind(self) -> str:
+        """Name of its row; one with a known norm is another kind of cause."""
+        return "other_coefficient" if self.norm is None else "coefficient_of_a_norm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +312,7 @@ class NotLoaded(StepMistake):
 class Misplaced(StepMistake):
     """The parts of a loaded tensor are at wrong places, or some are there several times."""
 
+    row: ClassVar = "parts_misplaced"
     order: tuple[int, ...]  # index of the right part that is found at each place
 
     @property
@@ -308,6 +332,10 @@ class NotContinued(StepMistake):
 @dataclass(frozen=True, slots=True)
 class Unexplained(StepMistake):
     """None of the known mistakes gives these values."""
+
+    axes: frozenset[str] = (
+        frozenset()
+    )  # axes over which shards are off by other amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +361,6 @@ class WrongQuantity:
 
     def is_same(self, other: WrongQuantity) -> bool:
         """Tell whether another finding, of another layout or step, is this mistake."""
-        kinds = (self.quantity, self.cause.word)
-        are_alike = kinds == (other.quantity, other.cause.word)
+        kinds = (self.quantity, self.cause.kind)
+        are_alike = kinds == (other.quantity, other.cause.kind)
         return are_alike and not self.names.isdisjoint(other.names)

@@ -43,7 +43,9 @@ def copy_cause(found: ComparedValue, layout: Layout) -> causes.StepMistake:
         return causes.Unexplained()
     copies = {pair for pair in pairs if _are_copies(found, *pair)}
     axes = fewest_axes(copies or pairs, layout)
-    return causes.RanksDiffer(tuple(found.wrong_ranks), axes, bool(copies))
+    if not copies:
+        return causes.Unexplained(axes)
+    return causes.RanksDiffer(tuple(found.wrong_ranks), axes)
 
 
 def _are_copies(found: ComparedValue, rank: int, other: int) -> bool:

@@ -120,18 +120,11 @@ def _spread(found: Sequence[causes.WrongQuantity]) -> Iterator[causes.WrongQuant
         joined = replace(root, spread=(*root.spread, *each.differences))
         roots[roots.index(root)] = joined
     every = [*roots, *rest]
-    unexplained = [each for each in every if _is_unexplained(each.cause)]
-    yield from (each for each in every if not _is_unexplained(each.cause))
-    if unexplained:  # copies and shards
+    unexplained = [e for e in every if isinstance(e.cause, causes.Unexplained)]
+    yield from (e for e in every if not isinstance(e.cause, causes.Unexplained))
+    if unexplained:
         values = tuple(value for each in unexplained for value in each.differences)
         yield replace(unexplained[0], cause=causes.Unexplained(), differences=values)
-
-
-def _is_unexplained(cause: causes.StepMistake) -> bool:
-    match cause:
-        case causes.Unexplained() | causes.RanksDiffer(are_copies=False):
-            return True
-    return False
 
 
 def _may_follow(found: causes.WrongQuantity) -> bool:
@@ -145,7 +138,10 @@ def _may_follow(found: causes.WrongQuantity) -> bool:
 
 def _explains(root: causes.WrongQuantity, other: causes.WrongQuantity) -> bool:
     match root.cause, other.cause:
-        case causes.LacksSum(axes), causes.RanksDiffer(_, over):
+        case (
+            causes.LacksSum(axes),
+            causes.RanksDiffer(axes=over) | causes.Unexplained(over),
+        ):
             return bool(over) and over <= axes
         case _, causes.OtherCoefficient():
             return True

@@ -11,6 +11,11 @@ import torch
 
 from syncverify.faces.simulation.simulation import FoundInProgram
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
+from syncverify.judge.properties.registry import STATEMENTS
+from syncverify.judge.properties.trainings import (
+    loading_continues_the_training,
+    mesh_has_values_of_one_rank,
+)
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.values import Quantity, parameter_of
 from syncverify.replay_line import replay_line
@@ -33,7 +38,6 @@ from syncverify.scenario.replay_token import encode
 _FAINT: Final = 0.001
 _WEAKEST: Final = 12
 _STRONGEST: Final = 60
-_STATEMENT: Final = "Each rank has the value that one rank has."
 
 
 def account_of(parity: Parity) -> Account:
@@ -97,10 +101,12 @@ def _play(play: LayoutPlay) -> dict[str, Any]:
 
 def _mistake(parity: Parity, found: FoundMistake) -> Explanation:
     finding, token = found.finding, encode(parity.play_of(found))
+    is_loaded = found.saved_on is not None
+    check = loading_continues_the_training if is_loaded else mesh_has_values_of_one_rank
     return Explanation(
         property=finding.quantity.value,
-        cause=finding.cause.word,
-        statement=_STATEMENT,
+        cause=finding.cause.kind,
+        statement=STATEMENTS[check.__name__],
         summary=headline(found),
         ranks=wrong_ranks(finding),
         parameters=[each.name for each in finding.differences],

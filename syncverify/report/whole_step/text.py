@@ -334,10 +334,10 @@ def _scope(finding: WrongQuantity) -> str:
 
 def said(finding: WrongQuantity) -> str:
     """Return the words of the cause of wrong values."""
-    return words_of(finding.cause, finding.quantity).said
+    return words_of(finding.cause, finding.quantity).meaning
 
 
 def change(found: FoundMistake) -> str:
     """Return the change that repairs a mistake, and the lines where it may be."""
-    text = words_of(found.finding.cause, found.finding.quantity).change
+    text = words_of(found.finding.cause, found.finding.quantity).hint
     return f"{text} ({', '.join(map(str, found.places))})" if found.places else text

@@ -9,8 +9,9 @@ from typing import get_args
 import pytest
 
 import syncverify.judge
+from syncverify.judge.causes import CAUSES
+from syncverify.judge.causes.of_trainings import OF_TRAININGS
 from syncverify.judge.evidence import Evidence
-from syncverify.judge.properties.registry import CAUSES
 from syncverify.judge.violation import Violation
 from syncverify.report import hints
 from syncverify.scenario.scenario import Scenario
@@ -19,7 +20,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.trace.run import FaultKind, FormCause
 
 # Functions of the judge that take a cause as an argument.
-TAKE_CAUSE = {"Cause", "finding", "_both", "_finding", "_findings"}
+TAKE_CAUSE = {"Cause", "Violation", "finding", "_both", "_finding", "_findings"}
 # Functions that return a cause, and variables that hold one.
 NAMED = {"_cause", "cause", "kind"}
 
@@ -68,7 +69,7 @@ def causes_of_the_judge() -> set[str]:
 
 def test_each_cause_has_a_hint_and_each_hint_a_cause() -> None:
     """A cause without a hint is a KeyError while the report is printed."""
-    assert causes_of_the_judge() == {*CAUSES}
+    assert causes_of_the_judge() | {*OF_TRAININGS} == {*CAUSES}
 
 
 def test_an_exception_of_the_subject_has_the_hint_of_all_exceptions() -> None:

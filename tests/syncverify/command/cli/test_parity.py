@@ -125,7 +125,7 @@ layouts = [{"dp": 2}]
         "played 1 of 1 layouts"
     ]
     (mistake,) = json.loads((tmp_path / "out.json").read_text())["violations"]
-    assert mistake["cause"] == "not-clipped"
+    assert mistake["cause"] == "not_clipped"
     again = call(*mistake["replay"].split()[1:])
     assert again.code == 1
     assert " --data all-ones unclipped.py\n" in again.out

@@ -1,9 +1,9 @@
 """A comparison with one rank as text, as a table of layouts, and as a page."""
 
-import inspect
 import math
 import re
-from dataclasses import is_dataclass, replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 
 import pytest
 import torch
@@ -15,17 +15,19 @@ from syncverify.faces.whole_step.outcome import (
     Parity,
     worst_errors,
 )
+from syncverify.judge.causes import CAUSES
+from syncverify.judge.causes.of_trainings import OF_TRAININGS
 from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.causes import (
     LacksSum,
     MicroBatchesWeighted,
+    NormWithout,
     OtherCoefficient,
     RanksScaled,
     ReducedOver,
     Scaled,
     StepMistake,
     TermsWeighted,
-    Unexplained,
     Weighted,
     WrongQuantity,
 )
@@ -33,7 +35,6 @@ from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.values import Quantity, StateName
 from syncverify.report.html.render import rendered
-from syncverify.report.whole_step import cause_words
 from syncverify.report.whole_step.cause_words import words_of
 from syncverify.report.whole_step.page import (
     LayoutCell,
@@ -117,16 +118,46 @@ def test_names_that_differ_in_the_layer_number_are_one(
     assert some_names(names, 2) == text
 
 
-def test_each_cause_has_words() -> None:
-    found = {
-        each
-        for each in vars(causes).values()
-        if isinstance(each, type) and is_dataclass(each) and hasattr(each, "word")
-    }
-    assert {LacksSum, Weighted, Unexplained} < found
-    cases = inspect.getsource(cause_words)
-    without = {each for each in found if f"case causes.{each.__name__}(" not in cases}
-    assert without == {Unexplained}
+# A value of each type of facts; the first flags are true.
+FACTS: dict[str, tuple[object, object]] = {
+    "bool": (True, False),
+    "float": (2.0, 0.5),
+    "frozenset[frozenset[str]]": (frozenset({frozenset({"dp"})}), frozenset()),
+    "frozenset[str]": (frozenset({"dp"}), frozenset({"tp"})),
+    "int": (1, 2),
+    "Mapping[int, float]": ({0: 0.5}, {1: 0.5}),
+    "NormMistake | None": (NormWithout(("w",)), None),
+    "object": (1, 2),
+    "str": ("lr", "eps"),
+    "tuple[SourceLine, ...]": ((), ()),
+    "tuple[float, ...]": ((0.25, 0.5, 1.0), (0.0, 1.0)),
+    "tuple[int, ...]": ((1, 1), (1, 0)),
+    "tuple[str, ...]": (("w",), ("v", "w")),
+    "tuple[tuple[str, SumOfRight], ...]": ((("w", (("v", 1.0),)),), ()),
+    "tuple[tuple[int, float], ...]": (((0, 2.0),), ()),
+    "tuple[tuple[str, float], ...]": ((("main", 2.0),), ()),
+}
+
+
+def samples() -> Iterator[StepMistake]:
+    """Yield two causes of each class, with other flags."""
+    classes = (each for each in vars(causes).values() if isinstance(each, type))
+    for each in classes:
+        if is_dataclass(each) and issubclass(each, StepMistake):
+            for which in (0, 1):
+                yield each(*(FACTS[str(field.type)][which] for field in fields(each)))
+
+
+def test_each_cause_has_a_row_whose_places_its_facts_fill() -> None:
+    """A missing row, or a fact that no cause has, is a KeyError while a report is printed."""
+    kinds = set[str]()
+    for cause in samples():
+        kinds.add(cause.kind)
+        for quantity in Quantity:
+            words = words_of(cause, quantity)
+            assert "{" not in words.meaning + words.hint
+    assert {*OF_TRAININGS} < kinds
+    assert {*CAUSES} > kinds
 
 
 @pytest.mark.parametrize(
@@ -144,7 +175,7 @@ def test_each_cause_has_words() -> None:
     ],
 )
 def test_a_wrong_number_has_another_text_than_the_right_one(cause: StepMistake) -> None:
-    text = words_of(cause, GRADIENT).said
+    text = words_of(cause, GRADIENT).meaning
     numbers = re.findall(r"[0-9]+(?:[.][0-9]+)?", text.replace("rank 0", "rank"))
     assert max(len(each) for each in numbers) > 9, text
     assert "1" not in numbers or "rank 1" in text
