@@ -11,7 +11,6 @@ from torch import nn
 from torch.futures import Future
 
 from syncverify.synchronizer import (
-    CommHookError,
     InvalidArgumentError,
     LateAccumulationError,
     SynchronizerConfig,
@@ -111,50 +110,9 @@ def test_a_hook_over_a_group_of_the_program(play) -> None:
     assert_averages(play, wrap, one_layer, small_losses)
 
 
-def no_future(buffer: torch.Tensor, _: dist.ProcessGroup) -> Any:
-    return 1
-
-
-def fails(buffer: torch.Tensor, _: dist.ProcessGroup) -> Any:
-    raise ZeroDivisionError
-
-
-def of_no_tensor(buffer: torch.Tensor, _: dist.ProcessGroup) -> Any:
-    future: Future[int] = Future()
-    future.set_result(1)
-    return future
-
-
-@pytest.mark.parametrize(
-    ("hook", "word"),
-    [
-        (no_future, "returned no future"),
-        (fails, "ZeroDivisionError"),
-        (of_no_tensor, "returned a future of no tensor"),
-    ],
-)
-def test_a_hook_with_another_result_is_refused(play, hook, word) -> None:
-    def program(rank: int) -> None:
-        model = one_layer()
-        wrapped = ours(model, hook=hook)
-        with refused(CommHookError, word):
-            train_step(wrapped, small_losses, rank)
-
-    play(2, program)
-
-
 def test_a_hook_that_is_no_function_is_refused() -> None:
     with refused(InvalidArgumentError, "comm_hook is not a function", "comm_hook=1"):
         SynchronizerConfig(comm_hook=1)
-
-
-def test_three_micro_batches(play, wrap) -> None:
-    def losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
-        for seed in range(3):
-            yield model(inputs_of(rank, 2, 4, seed=seed)).sum()
-
-    make = partial(layers, 4, 4, 4)
-    assert_averages(play, wrap, make, losses, losses, micro_batches=3)
 
 
 def test_a_step_without_zero_grad_is_refused(play) -> None:

@@ -183,27 +183,6 @@ def test_a_rank_that_stops_without_a_policy_is_refused(play) -> None:
     play(1, program)
 
 
-class Stops(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise ValueError("on purpose")
-
-
-def test_an_exception_in_forward_leaves_the_block(play) -> None:
-    def program(rank: int) -> None:
-        model = Stops()
-        bound = ours(model).synchronizer
-        bound.unbind()
-        with pytest.raises(ValueError, match="on purpose"), bound:
-            model(torch.ones(1)).sum().backward()
-        assert model.weight.grad is None
-
-    play(2, program)
-
-
 def test_ranks_with_more_inputs_equal_a_longer_training_alone(play) -> None:
     """The rate is twice that of the training alone, since each step divides by two ranks."""
 

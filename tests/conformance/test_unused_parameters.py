@@ -82,18 +82,6 @@ def test_ranks_and_steps_use_other_parameters(play, wrap, case) -> None:
     assert_averages(play, wrap, make, *steps, unused="keep_none")
 
 
-@pytest.mark.parametrize("both", [(False, False), (False, True)])
-def test_an_unused_parameter_is_refused_by_name(play, both) -> None:
-    def program(rank: int) -> None:
-        wrapped = ours(two_layers())
-        if both[rank]:  # this rank has all gradients, and would wait for the other one
-            return
-        with refused(BucketNotReadyError, "second.weight 0"):
-            train_step(wrapped, second_layer(*both), rank)
-
-    play(2, program)
-
-
 def test_a_parameter_that_is_unused_in_the_second_step_is_refused(play) -> None:
     def program(rank: int) -> None:
         wrapped = ours(two_layers())

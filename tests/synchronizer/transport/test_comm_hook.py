@@ -176,7 +176,7 @@ FAILING = [
 
 
 @pytest.mark.parametrize(("hook", "what", "got", "call"), FAILING)
-def test_a_hook_without_sums_fails_the_call_that_needs_them(
+def test_a_hook_without_sums_is_refused_by_the_call_that_needs_them(
     two_ranks, hook, what: str, got: str, call: str
 ) -> None:
     a = replicated(3)
