@@ -1,9 +1,7 @@
 """Buckets, the ranks that share them, and models that differ between ranks."""
 
 import pytest
-import torch
 import torch.distributed as dist
-from torch import nn
 
 from syncverify.synchronizer import (
     GradientSynchronizer,
@@ -17,9 +15,7 @@ from tests.conformance.training import (
     layers,
     mean_over_ranks,
     sum_over,
-    train_step,
     two_layers,
-    whole_numbers,
 )
 from tests.conformance.wrappers import ours
 
@@ -33,42 +29,6 @@ def test_names_of_the_parameters_that_are_reduced(play) -> None:
         plan = ours(model, ignored=("0.weight",)).synchronizer.explain()
         named = [name for bucket in plan.buckets for name in bucket.parameters]
         assert sorted(named) == ["0.bias", "1.weight"]
-
-    play(2, program)
-
-
-class Proxied(nn.Module):
-    """A layer, and one whose shape depends on the rank until it is replaced."""
-
-    def __init__(self, rank: int) -> None:
-        super().__init__()
-        self.first = nn.Linear(1, 1, bias=False)
-        self.proxy = nn.Linear(1 if rank else 10, 10, bias=False)
-        whole_numbers(self)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.proxy(self.first(x))
-
-
-def test_a_proxy_that_is_not_listed_may_be_replaced(play) -> None:
-    def program(rank: int) -> None:
-        model = Proxied(rank)
-        proxy = model.proxy.weight
-        wrapped = ours(model, ignored=("proxy.weight",))
-        model.proxy = whole_numbers(nn.Linear(1, 1), seed=1)
-
-        def losses(each, owner):
-            yield each(inputs_of(owner, 3, 1)).sum()
-
-        for _ in range(3):
-            expected = mean_over_ranks(model, losses)
-            own = sum_over(model, losses, [rank])
-            expected |= {n: own[n] for n in own if n.startswith("proxy")}
-            train_step(wrapped, losses, rank)
-            assert_equal(gradients(model), expected)
-            wrapped.zero_grad()
-            model.proxy.zero_grad()
-        assert proxy.grad is None
 
     play(2, program)
 
