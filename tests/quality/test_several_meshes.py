@@ -19,7 +19,6 @@ from tests.quality.planted.first_drawn import first_drawn
     [
         planted.BucketsWithoutMesh,
         planted.BucketsByShape,
-        planted.GroupsByIndex,
         planted.GroupsByName,
     ],
 )
