@@ -156,19 +156,6 @@ def test_printed_replay_lines_are_those_of_the_report(search: Call) -> None:
     )
 
 
-@pytest.mark.long
-def test_replay_of_a_token_reproduces(call: Call, report: dict[str, Any]) -> None:
-    assert report["violations"]
-    for violation in report["violations"]:
-        outcome = call("replay", violation["token"], "cli_subjects:Doubles")
-        assert (outcome.code, outcome.err) == (1, "")
-        assert last_line(outcome.out) == (
-            f"REPRODUCED: cli_subjects:Doubles violates {violation['property']} "
-            f"({violation['evidence']['cause']}) on sim"
-        )
-        assert violation["summary"] in outcome.out
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("report")
 def test_replay_of_a_report_needs_no_subject(call: Call) -> None:
@@ -213,15 +200,6 @@ def test_replay_of_another_violation_says_so(call: Call, search: Call) -> None:
         "NOT REPRODUCED: cli_subjects:Doubles violates something else than "
         f"{violation['property']} ({violation['evidence']['cause']}) on sim"
     )
-
-
-@pytest.mark.long
-def test_deadlock_is_reported_with_what_each_rank_waits_for(search: Call) -> None:
-    outcome = search("cli_subjects:SkipsRankOne")
-    assert outcome.code == 1
-    assert "VIOLATION" in outcome.out
-    assert "every_wait_completes" in outcome.out
-    assert re.search(r"rank 0: (waits for rank 1 in )?barrier", outcome.out)
 
 
 @pytest.mark.long
