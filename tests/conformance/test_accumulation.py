@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.futures import Future
 
 from syncverify.synchronizer import (
@@ -26,7 +25,7 @@ from tests.conformance.training import (
     sum_over,
     train_step,
 )
-from tests.conformance.wrappers import BySynchronizer, ours
+from tests.conformance.wrappers import ours
 
 one_layer = partial(layers, 2, 2, bias=False)
 
@@ -45,13 +44,6 @@ def chained_hook(
     work = dist.all_reduce(buffer, group=group, async_op=True)
     doubled = work.get_future().then(lambda _: 2 * buffer)
     return doubled.then(lambda future: future.value() / 4)
-
-
-def constant_hook(buffer: torch.Tensor, _: dist.ProcessGroup) -> Future[torch.Tensor]:
-    """Bring twos, in two futures."""
-    ones: Future[torch.Tensor] = Future()
-    ones.set_result(torch.ones_like(buffer))
-    return ones.then(lambda future: future.value() + 1)
 
 
 @pytest.mark.parametrize("hook", [None, mean_hook, chained_hook])
@@ -91,23 +83,6 @@ def small_losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
 
 def test_a_hook_that_averages_changes_nothing(play, wrap) -> None:
     assert_averages(play, wrap, one_layer, *[small_losses] * 20, hook=mean_hook)
-
-
-def test_the_result_of_a_hook_is_the_gradient(play, wrap) -> None:
-    def program(rank: int) -> None:
-        model = one_layer()
-        wrapped = wrap(model, hook=constant_hook)
-        train_step(wrapped, small_losses, rank)
-        assert model[0].weight.grad.eq(2).all()
-
-    play(2, program)
-
-
-def test_a_hook_over_a_group_of_the_program(play) -> None:
-    def wrap(model: nn.Module) -> BySynchronizer:
-        return ours(model, group=dist.new_group([0, 1]), hook=mean_hook)
-
-    assert_averages(play, wrap, one_layer, small_losses)
 
 
 def test_a_hook_that_is_no_function_is_refused() -> None:

@@ -27,11 +27,6 @@ from tests.conformance.training import (
 from tests.conformance.wrappers import ours
 
 
-def losses_of(model: Any, rank: int, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    for seed in range(4):
-        yield model(3 * inputs_of(rank, 3, 4, seed=seed).to(dtype)).square().sum()
-
-
 def test_a_model_that_is_cast_after_bind_is_refused(play) -> None:
     """FSDP2 allows it; here the buckets have their dtype until `unbind()`."""
 

@@ -114,36 +114,6 @@ def test_ranks_out_of_inputs_with_a_hook_and_without_reductions(play) -> None:
     play(2, program)
 
 
-class OfRanks(nn.Module):
-    """Two weights; one rank uses the second alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = (nn.Parameter(torch.zeros(2, 2)) for _ in range(2))
-
-    def forward(self, x: torch.Tensor, *, both: bool) -> torch.Tensor:
-        x = x * 2 + self.one if both else x
-        return x + self.other
-
-
-@pytest.mark.parametrize("partial_rank", [0, 1])
-def test_unused_parameters_where_ranks_are_out_of_inputs(play, partial_rank) -> None:
-    def losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
-        yield model(inputs_of(rank, 1, 2), both=rank != partial_rank).sum()
-
-    def program(rank: int) -> None:
-        model = whole_numbers(OfRanks())
-        wrapped = ours(model, unused="keep_none")
-        for step in range(3):
-            active = [1] if step else [0, 1]
-            expected = scaled(sum_over(model, losses, active), 0.5)
-            uneven_step(wrapped, losses, rank, is_out=step > 0 and rank == 0)
-            assert_equal(gradients(model), expected)
-            wrapped.zero_grad()
-
-    play(2, program)
-
-
 def test_a_rank_that_stops_without_a_policy_is_refused(play) -> None:
     """With `unused="error"` no rank flushes parameters without a gradient."""
 
