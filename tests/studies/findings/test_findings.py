@@ -21,7 +21,6 @@ from studies.findings.playing import (
     scripts,
 )
 
-ROOT = Path(__file__).parents[3]
 OF_TORCH = [each for each in scripts() if each.stem.startswith(("ddp", "fsdp2"))]
 REPAIRED_IN = {"fsdp2_deferred_misplaced": Version("2.15")}
 
