@@ -9,9 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.futures import Future
 
-from syncverify.synchronizer import (
-    GradientMismatchError,
-)
+from syncverify.synchronizer import GradientMismatchError
 from tests.conformance.training import (
     assert_averages,
     assert_equal,

@@ -3,10 +3,7 @@
 import pytest
 import torch.distributed as dist
 
-from syncverify.synchronizer import (
-    GradientSynchronizer,
-    SynchronizerConfig,
-)
+from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
 from tests.conformance.test_graphs import fail
 from tests.conformance.training import (
     assert_equal,

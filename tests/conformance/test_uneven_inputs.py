@@ -12,9 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.synchronizer import (
-    BucketNotReadyError,
-)
+from syncverify.synchronizer import BucketNotReadyError
 from tests.conformance.training import (
     assert_equal,
     descend,

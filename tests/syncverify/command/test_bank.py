@@ -30,15 +30,9 @@ def played(entry: Entry) -> EntryResult:
     return BankPlayer(SimBackend(), BUDGET).play(entry)
 
 
-@pytest.fixture(scope="module")
-def caught() -> EntryResult:
-    return played(QUICK)
-
-
 @pytest.mark.long
-def test_contract_names_the_features_of_the_smallest_scenario(
-    caught: EntryResult,
-) -> None:
+def test_contract_names_the_features_of_the_smallest_scenario() -> None:
+    caught = played(QUICK)
     plain = decode(caught.caught.token).scenario
     for events, contract in (
         (("wait_twice",), "event=wait_twice"),
