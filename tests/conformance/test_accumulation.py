@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.futures import Future
 
 from syncverify.synchronizer import (
-    CommHookError,
     InvalidArgumentError,
     LateAccumulationError,
     SynchronizerConfig,
@@ -27,7 +25,7 @@ from tests.conformance.training import (
     sum_over,
     train_step,
 )
-from tests.conformance.wrappers import BySynchronizer, ours
+from tests.conformance.wrappers import ours
 
 one_layer = partial(layers, 2, 2, bias=False)
 
@@ -46,13 +44,6 @@ def chained_hook(
     work = dist.all_reduce(buffer, group=group, async_op=True)
     doubled = work.get_future().then(lambda _: 2 * buffer)
     return doubled.then(lambda future: future.value() / 4)
-
-
-def constant_hook(buffer: torch.Tensor, _: dist.ProcessGroup) -> Future[torch.Tensor]:
-    """Bring twos, in two futures."""
-    ones: Future[torch.Tensor] = Future()
-    ones.set_result(torch.ones_like(buffer))
-    return ones.then(lambda future: future.value() + 1)
 
 
 @pytest.mark.parametrize("hook", [None, mean_hook, chained_hook])
@@ -94,67 +85,9 @@ def test_a_hook_that_averages_changes_nothing(play, wrap) -> None:
     assert_averages(play, wrap, one_layer, *[small_losses] * 20, hook=mean_hook)
 
 
-def test_the_result_of_a_hook_is_the_gradient(play, wrap) -> None:
-    def program(rank: int) -> None:
-        model = one_layer()
-        wrapped = wrap(model, hook=constant_hook)
-        train_step(wrapped, small_losses, rank)
-        assert model[0].weight.grad.eq(2).all()
-
-    play(2, program)
-
-
-def test_a_hook_over_a_group_of_the_program(play) -> None:
-    def wrap(model: nn.Module) -> BySynchronizer:
-        return ours(model, group=dist.new_group([0, 1]), hook=mean_hook)
-
-    assert_averages(play, wrap, one_layer, small_losses)
-
-
-def no_future(buffer: torch.Tensor, _: dist.ProcessGroup) -> Any:
-    return 1
-
-
-def fails(buffer: torch.Tensor, _: dist.ProcessGroup) -> Any:
-    raise ZeroDivisionError
-
-
-def of_no_tensor(buffer: torch.Tensor, _: dist.ProcessGroup) -> Any:
-    future: Future[int] = Future()
-    future.set_result(1)
-    return future
-
-
-@pytest.mark.parametrize(
-    ("hook", "word"),
-    [
-        (no_future, "returned no future"),
-        (fails, "ZeroDivisionError"),
-        (of_no_tensor, "returned a future of no tensor"),
-    ],
-)
-def test_a_hook_with_another_result_is_refused(play, hook, word) -> None:
-    def program(rank: int) -> None:
-        model = one_layer()
-        wrapped = ours(model, hook=hook)
-        with refused(CommHookError, word):
-            train_step(wrapped, small_losses, rank)
-
-    play(2, program)
-
-
 def test_a_hook_that_is_no_function_is_refused() -> None:
     with refused(InvalidArgumentError, "comm_hook is not a function", "comm_hook=1"):
         SynchronizerConfig(comm_hook=1)
-
-
-def test_three_micro_batches(play, wrap) -> None:
-    def losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
-        for seed in range(3):
-            yield model(inputs_of(rank, 2, 4, seed=seed)).sum()
-
-    make = partial(layers, 4, 4, 4)
-    assert_averages(play, wrap, make, losses, losses, micro_batches=3)
 
 
 def test_a_step_without_zero_grad_is_refused(play) -> None:

@@ -11,7 +11,6 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.conformance.training import assert_averages, inputs_of, of
-from tests.conformance.wrappers import ours
 
 
 class Checkpointed(nn.Module):
@@ -84,9 +83,3 @@ def test_a_whole_model_with_a_shared_weight_is_checkpointed(
 def test_a_shared_weight_is_checkpointed_twice(play, wrap) -> None:
     make = of(Checkpointed, "plain", "kept", "kept", reentrant=True, shared=True)
     assert_averages(play, wrap, make, *[losses] * 3, static_graph=True)
-
-
-def test_reentrant_checkpoints_need_no_promise(play) -> None:
-    """DDP refuses two checkpoints of a layer in a graph that may change."""
-    make = of(Checkpointed, "plain", "kept", "kept", reentrant=True)
-    assert_averages(play, ours, make, *[losses] * 3, static_graph=False)

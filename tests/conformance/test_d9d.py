@@ -81,55 +81,6 @@ def accumulate(group: list[nn.Parameter], factor: float) -> None:
         (each.to_local() * factor).sum().backward()
 
 
-def test_a_bucket_is_ready_when_each_parameter_has_both_gradients(play) -> None:
-    def program(rank: int) -> None:
-        a, b = (nn.Parameter(torch.empty(1)) for _ in "ab")
-        names = {a: "a", b: "b"}
-        with GradientSynchronizer([[a, b]], 1, 2, parameter_names=names) as sums:
-            for _ in range(2):
-                for each, *missing in (
-                    (a, "a 1", "b 0"),
-                    (b, "a 1", "b 1"),
-                    (a, "b 1"),
-                ):
-                    each.sum().backward()
-                    with refused(BucketNotReadyError, *missing):
-                        sums.wait()
-                b.sum().backward()
-                sums.wait()
-                assert (a.grad.item(), b.grad.item()) == (2, 2)
-                sums.zero_grad()
-
-    play(1, program)
-
-
-@pytest.mark.parametrize("max_norm", [1.0, 5.0, None])
-@pytest.mark.parametrize("norm_type", [2.0, 3.0, float("inf")])
-def test_clips_as_torch_does(play, norm_type, max_norm) -> None:
-    def program(_: int) -> None:
-        generator = torch.Generator().manual_seed(0)
-        group = [nn.Parameter(torch.zeros(10, 10)) for _ in "ab"]
-        wanted = [torch.randn(10, 10, generator=generator) for _ in group]
-        twins = [nn.Parameter(torch.zeros(10, 10)) for _ in group]
-        for twin, gradient in zip(twins, wanted, strict=True):
-            twin.grad = gradient.clone()
-        norm = nn.utils.clip_grad_norm_(twins, max_norm or 1e9, norm_type)
-        with GradientSynchronizer([group], 1, 1) as sums:
-            for each, gradient in zip(group, wanted, strict=True):
-                (each * gradient).sum().backward()
-            sums.wait()
-            found = (
-                sums.clip_grad_norm_(max_norm, norm_type)
-                if max_norm
-                else sums.grad_norm(norm_type)
-            )
-            torch.testing.assert_close(found.float(), norm)
-            for each, twin in zip(group, twins, strict=True):
-                torch.testing.assert_close(each.grad, twin.grad)
-
-    play(1, program)
-
-
 def test_the_norm_of_stages_and_shards(play) -> None:
     """Replicated parameters count once, shards together, and stages together."""
 

@@ -168,16 +168,6 @@ def test_forward_alone_hangs_on_no_rank(play, wrap) -> None:
     play(2, program)
 
 
-def test_an_output_may_be_ignored(play, wrap) -> None:
-    def losses(model, rank):
-        for seed in range(4):
-            model(inputs_of(rank, 4, 2, seed=seed))
-        yield from squares(seed=4, rows=4)(model, rank)
-
-    make = partial(layers, 2, 10, 4, bias=False)
-    assert_averages(play, wrap, make, losses, squares(seed=5, rows=4))
-
-
 def test_two_forwards_before_one_backward(play, wrap) -> None:
     def losses(model, rank):
         inputs = inputs_of(rank, 2, 10)
@@ -185,19 +175,6 @@ def test_two_forwards_before_one_backward(play, wrap) -> None:
 
     steps = [losses] * 3
     assert_averages(play, wrap, partial(layers, 10, 10), *steps, static_graph=True)
-
-
-def test_two_forwards_through_batch_normalization(play) -> None:
-    """DDP sends buffers at each forward; ours never writes a buffer."""
-
-    def make() -> nn.Module:
-        return nn.Sequential(layers(10, 10), nn.BatchNorm1d(10).double())
-
-    def losses(model, rank):
-        inputs = inputs_of(rank, 4, 10)
-        yield model(inputs).mean() + model(inputs).mean()
-
-    assert_averages(play, ours, make, losses)
 
 
 def test_adam_is_fed_with_means(play, wrap) -> None:

@@ -12,11 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from syncverify.synchronizer import (
-    BucketNotReadyError,
-    GradientSynchronizer,
-    SynchronizerConfig,
-)
+from syncverify.synchronizer import BucketNotReadyError
 from tests.conformance.training import (
     assert_equal,
     descend,
@@ -116,62 +112,6 @@ def test_ranks_out_of_inputs_with_a_hook_and_without_reductions(play) -> None:
     play(2, program)
 
 
-class OfRanks(nn.Module):
-    """Two weights; one rank uses the second alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.other = (nn.Parameter(torch.zeros(2, 2)) for _ in range(2))
-
-    def forward(self, x: torch.Tensor, *, both: bool) -> torch.Tensor:
-        x = x * 2 + self.one if both else x
-        return x + self.other
-
-
-@pytest.mark.parametrize("partial_rank", [0, 1])
-def test_unused_parameters_where_ranks_are_out_of_inputs(play, partial_rank) -> None:
-    def losses(model: Any, rank: int) -> Iterator[torch.Tensor]:
-        yield model(inputs_of(rank, 1, 2), both=rank != partial_rank).sum()
-
-    def program(rank: int) -> None:
-        model = whole_numbers(OfRanks())
-        wrapped = ours(model, unused="keep_none")
-        for step in range(3):
-            active = [1] if step else [0, 1]
-            expected = scaled(sum_over(model, losses, active), 0.5)
-            uneven_step(wrapped, losses, rank, is_out=step > 0 and rank == 0)
-            assert_equal(gradients(model), expected)
-            wrapped.zero_grad()
-
-    play(2, program)
-
-
-@pytest.mark.parametrize("divisor", ["initial", "active"])
-def test_the_divisor_where_ranks_are_out_of_inputs(play, divisor) -> None:
-    """DDP's option `divide_by_initial_world_size` is a choice of the scale here."""
-    scale = 50.0
-
-    def program(rank: int) -> list[float]:
-        model = whole_numbers(nn.Linear(5, 5, bias=False))
-        config = SynchronizerConfig(process_group=dist.group.WORLD, unused="zeros")
-        bound = GradientSynchronizer.from_module(model, 1, 1, config=config)
-        found = []
-        with bound as synchronizer:
-            for step in range(5):
-                if step < (3, 5)[rank]:
-                    model(torch.full((1, 5), scale).double()).sum().backward()
-                else:
-                    synchronizer.flush()
-                num_active = 2 if step < 3 else 1
-                synchronizer.wait(scale=1 / (2 if divisor == "initial" else num_active))
-                found += model.weight.grad.unique().tolist()
-                synchronizer.zero_grad()
-        return found
-
-    after = scale / 2 if divisor == "initial" else scale
-    assert play(2, program) == [[scale] * 3 + [after] * 2] * 2
-
-
 def test_a_rank_that_stops_without_a_policy_is_refused(play) -> None:
     """With `unused="error"` no rank flushes parameters without a gradient."""
 
@@ -181,48 +121,3 @@ def test_a_rank_that_stops_without_a_policy_is_refused(play) -> None:
             wrapped.synchronizer.flush()
 
     play(1, program)
-
-
-class Stops(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise ValueError("on purpose")
-
-
-def test_an_exception_in_forward_leaves_the_block(play) -> None:
-    def program(rank: int) -> None:
-        model = Stops()
-        bound = ours(model).synchronizer
-        bound.unbind()
-        with pytest.raises(ValueError, match="on purpose"), bound:
-            model(torch.ones(1)).sum().backward()
-        assert model.weight.grad is None
-
-    play(2, program)
-
-
-def test_ranks_with_more_inputs_equal_a_longer_training_alone(play) -> None:
-    """The rate is twice that of the training alone, since each step divides by two ranks."""
-
-    def losses(model: Any, _: int) -> Iterator[torch.Tensor]:
-        yield model(inputs_of(0, 3, 10)).sum()  # the same on both ranks
-
-    def program(rank: int) -> None:
-        model, alone = (whole_numbers(nn.Linear(10, 10, bias=False)) for _ in range(2))
-        wrapped = ours(model, unused="zeros")
-        together = torch.optim.SGD(model.parameters(), lr=2**-3)
-        for step in range(4):
-            uneven_step(wrapped, losses, rank, is_out=step >= (2, 4)[rank])
-            together.step()
-            wrapped.zero_grad()
-        by_itself = torch.optim.SGD(alone.parameters(), lr=2**-4)
-        for _ in range(2 + 4):
-            next(losses(alone, rank)).backward()
-            by_itself.step()
-            by_itself.zero_grad()
-        assert torch.equal(model.weight, alone.weight)
-
-    play(2, program)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import nn
-from torch.futures import Future
 
 from syncverify.synchronizer import BucketNotReadyError
 from tests.conformance.training import (
@@ -80,18 +79,6 @@ STEPS = {
 def test_ranks_and_steps_use_other_parameters(play, wrap, case) -> None:
     make, steps = STEPS[case]
     assert_averages(play, wrap, make, *steps, unused="keep_none")
-
-
-@pytest.mark.parametrize("both", [(False, False), (False, True)])
-def test_an_unused_parameter_is_refused_by_name(play, both) -> None:
-    def program(rank: int) -> None:
-        wrapped = ours(two_layers())
-        if both[rank]:  # this rank has all gradients, and would wait for the other one
-            return
-        with refused(BucketNotReadyError, "second.weight 0"):
-            train_step(wrapped, second_layer(*both), rank)
-
-    play(2, program)
 
 
 def test_a_parameter_that_is_unused_in_the_second_step_is_refused(play) -> None:
@@ -209,29 +196,6 @@ def test_micro_batches_use_other_layers_on_each_rank(play, wrap) -> None:
 
     options = {"unused": "keep_none", "micro_batches": 2}
     assert_averages(play, wrap, tasks, losses, losses, **options)
-
-
-class Hidden(nn.Module):
-    """A layer whose output is of a kind that no wrapper looks into."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = two_layers()
-
-    def forward(self, x: torch.Tensor) -> list[torch.Tensor | Future]:
-        hidden: Future[torch.Tensor] = Future()
-        hidden.set_result(self.layers.second(x))
-        return [self.layers.first(x), hidden]
-
-
-def test_a_hidden_output_outside_of_the_loss(play) -> None:
-    """DDP takes the layer for used, and its next forward raises (pytorch#102751)."""
-
-    def losses(model, rank) -> Iterator[torch.Tensor]:
-        first, second = model(inputs_of(rank, 10, 10))
-        yield first.sum() + (second.value().sum() if rank else 0)
-
-    assert_averages(play, ours, Hidden, losses, losses, unused="keep_none")
 
 
 class LosesItsGradient(torch.autograd.Function):

@@ -1,7 +1,6 @@
 """The page about fuzzing by hand, copied into a file as a user would, and run with pytest."""
 
 import re
-import shlex
 import subprocess
 from pathlib import Path
 
@@ -82,20 +81,6 @@ def test_each_failure_is_small_with_a_diagnosis_and_a_replay_line(
         assert len(scenario.parameters) <= 2
         assert scenario.num_steps == 1
         assert "@reproduce_failure('" in failure
-
-
-@pytest.mark.nightly  # plays the whole page once more
-def test_failures_of_both_lines_play_again(shown: str, tmp_path: Path) -> None:
-    failure = part_of(shown, "test_bucket_edges")
-    (decorator,) = re.findall(r"@reproduce_failure\('[\d.]+', b'.+'\)", failure)
-    code = f"from hypothesis import reproduce_failure\n{CODE}".replace(
-        "@SETTINGS\n@given", f"{decorator}\n@SETTINGS\n@given", 1
-    )
-    again = run_page(tmp_path, code, "-k", "bucket_edges and not two")
-    assert scenario_in(again) == scenario_in(failure)
-    (line,) = re.findall(r"replay: +syncverify (replay .*)", failure)
-    replayed = command(tmp_path, "syncverify", *shlex.split(line))
-    assert replayed.stdout.splitlines()[-1].startswith("REPRODUCED: "), replayed
 
 
 def test_page_is_right_without_the_mistake(tmp_path: Path) -> None:

@@ -130,14 +130,6 @@ class StartsOneLate(CopiedBuckets):
         super().unpack(torch.cat([flat[1:], flat[-1:]]), parts)
 
 
-class IsTooShort(CopiedBuckets):
-    """Cuts an element off."""
-
-    @override
-    def unpack(self, flat: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
-        super().unpack(flat[:-1], parts)
-
-
 @pytest.mark.parametrize("shapes", SIZES)
 @pytest.mark.parametrize("subject", [Reversed, SizesOfAnother, PacksBackwards])
 def test_two_orders_of_one_bucket_are_the_cause(
@@ -160,11 +152,8 @@ def test_an_error_makes_another_order_likely_and_values_certain() -> None:
 
 
 @pytest.mark.parametrize("shapes", SIZES)
-@pytest.mark.parametrize("subject", [StartsOneLate, IsTooShort])
-def test_a_wrong_offset_is_no_other_order(
-    subject: type, shapes: tuple[tuple[int, ...], ...]
-) -> None:
-    assert first(subject, one_bucket(*shapes)).violation.cause != CAUSE
+def test_a_wrong_offset_is_no_other_order(shapes: tuple[tuple[int, ...], ...]) -> None:
+    assert first(StartsOneLate, one_bucket(*shapes)).violation.cause != CAUSE
 
 
 @pytest.mark.parametrize("subject", [CopiedBuckets, BackwardsTwice])

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from syncverify import verify
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.distribution import in_format
 from syncverify.scenario.feature_table import OPTIONAL
@@ -18,7 +17,6 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.bugbank.bases.careful import LIFECYCLE
 from tests.programs import identities
 from tests.quality.planted.first_drawn import first_drawn
-from tests.quality.planted.lifecycle_words import HoldsAccumulators
 from tests.quality.planted.modules import MODULE_DEFECTS
 from tests.quality.planted.planted import Planted, defects_of
 from tests.quality.planted.space import SPACE
@@ -26,8 +24,6 @@ from tests.quality.planted.space import SPACE
 MAX_PLAYED = 120
 LIFECYCLE_DEFECTS = defects_of("lifecycle_words")
 DEFECTS = [*SPACE, *LIFECYCLE_DEFECTS, *MODULE_DEFECTS]
-# Topics that no defect above is about.
-OF_GRAPHS = {"use", "backward"}
 MET: dict[str, tuple[Callable[[Scenario], bool], Capabilities, int]] = {
     "unequal replicas": (lambda s: s.replicas == "unequal", EVERYTHING, 100),
     "updates in backward": (lambda s: s.update == "in_backward", EVERYTHING, 100),
@@ -106,9 +102,3 @@ def test_a_search_meets(what: str) -> None:
 def test_channels_last_of_five_dims_are_innermost() -> None:
     laid_out = in_format(torch.zeros(2, 3, 4, 5, 6), "channels_last")
     assert laid_out.stride() == (360, 1, 90, 18, 3)
-
-
-@pytest.mark.long
-def test_correct_lifecycle_has_no_violation() -> None:
-    report = verify(HoldsAccumulators, ranks=4, examples=30, seed=0)
-    assert (report.violations, report.examples) == ((), 30)

@@ -129,15 +129,6 @@ class KeepsTheReady(FlatBuckets):
             bucket["ready"] = ready
 
 
-class SendsOneEarly(FlatBuckets):
-    """Counts the first gradient of a step twice, unless it is the only one."""
-
-    def on_gradient(self, parameter: Any) -> None:
-        if self.count[parameter] == 0 and self.need > 1:
-            self.count[parameter] += 1
-        super().on_gradient(parameter)
-
-
 class NoWork:
     def wait(self) -> None: ...
 
@@ -157,7 +148,6 @@ class WaitsForNothing(KeepsItsCounts):
         (FlatBuckets, set(), 30),
         (KeepsItsCounts, {EARLY}, 30),  # some of them show its consequence alone
         pytest.param(KeepsTheReady, {RAISED}, 60, marks=pytest.mark.nightly),
-        pytest.param(SendsOneEarly, {EARLY}, 60, marks=pytest.mark.nightly),
         pytest.param(WaitsForNothing, {EARLY, TOUCHED}, 60, marks=pytest.mark.nightly),
     ],
 )

@@ -5,32 +5,11 @@ from dataclasses import replace
 import pytest
 
 from syncverify.errors import ScenarioFormatError
-from syncverify.scenario.contract import EVERYTHING, Capabilities
+from syncverify.scenario.contract import EVERYTHING
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import ParameterSpec
 from syncverify.search.smaller_scenarios import simpler_scenarios
-from tests.programs import identities
 from tests.quality.planted import several_meshes as planted
-from tests.quality.planted.first_drawn import first_drawn
-
-
-@pytest.mark.parametrize(
-    "defect",
-    [
-        planted.BucketsWithoutMesh,
-        planted.BucketsByShape,
-        planted.GroupsByIndex,
-        planted.GroupsByName,
-    ],
-)
-@pytest.mark.long
-def test_a_search_meets_several_meshes(defect: type) -> None:
-    def is_wrong(drawn: Scenario) -> bool:
-        has_meshes = any(spec.on_mesh != "own" for spec in drawn.parameters)
-        return has_meshes and identities(defect, drawn) != set()
-
-    own = Capabilities(varying_accumulations=True, features=frozenset({"on_mesh"}))
-    assert first_drawn(is_wrong, own, 400) is not None
 
 
 @pytest.mark.parametrize(

@@ -124,14 +124,6 @@ def test_a_host_that_gives_up_is_found(given_up: type[Any], right: type[Any]) ->
     assert played(twin, 3) == set()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("subject", [*DEFECTS, timing.IgnoresNotYet])
-def test_defect_of_timing_does_not_show_by_default(subject: type[Any]) -> None:
-    report = report_on(subject, ranks=2, schedules="default", examples=10)
-    assert report.violations == ()
-    assert report.schedules["the default"] > 0
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("schedules", ["drawn", "all:4"])
 @pytest.mark.parametrize("subject", CORRECT)

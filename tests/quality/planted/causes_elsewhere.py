@@ -66,18 +66,6 @@ class InTensorHooks(CountsHookCalls):
 
 
 @planted(TOO_EARLY, **BEFORE_ACCUMULATION)
-class InMultiGradHooks(InTensorHooks):
-    """Uses torch's hook of several tensors."""
-
-    def hooks(self, parameter: nn.Parameter) -> list[Any]:
-        return [
-            torch.autograd.graph.register_multi_grad_hook(
-                [parameter], lambda _: self.note(parameter)
-            )
-        ]
-
-
-@planted(TOO_EARLY, **BEFORE_ACCUMULATION)
 class InNodePrehooks(InTensorHooks):
     """Hooks the node that accumulates, before it runs."""
 

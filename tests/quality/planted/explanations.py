@@ -65,18 +65,6 @@ class LosesTheFirstThree(HearsGradients):
             parameter.grad = None
 
 
-@planted((), scenarios=(training(shape=(17,)),), never={"rounded"})
-class IsOffByOne(PlainGrads):
-    """Adds 1 to each element of a sum."""
-
-    capabilities: ClassVar = Capabilities()
-
-    def wait(self) -> None:
-        super().wait()
-        for parameter in self.parameters:
-            local_grad(parameter).add_(1)
-
-
 @planted(
     (),
     scenarios=(replace(TWO, accumulations=(1, 1)),),

@@ -1,6 +1,5 @@
 """Planted defects of hooks, beside those of the bug bank."""
 
-import threading
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -26,21 +25,6 @@ from tests.quality.planted.graph_words import (
     shown,
 )
 from tests.quality.planted.watching import HearsArrivals, HearsGradients
-
-
-# The 61st nested backward runs on another thread, and its gradients are not counted.
-@shown("backward=on_threads", beside=[*REENTRANT[:-1], EARLY, BY_HAND])
-class CountsPerThread(CountsCallsOfNestedBackwards):
-    """Counts on the thread of `bind()` only, and so misses gradients of other threads."""
-
-    def bind(self) -> None:
-        self.local = threading.local()
-        self.local.is_ours = True
-        super().bind()
-
-    def note(self, parameter: nn.Parameter) -> None:
-        if hasattr(self.local, "is_ours"):
-            super().note(parameter)
 
 
 @shown(

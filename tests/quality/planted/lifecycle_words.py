@@ -70,15 +70,8 @@ def of_word(
     # Features promised right are drawn more often than features that may be refused.
     contract = replace(own, features=frozenset(), right=frozenset({feature}))
     taken_out = without(feature.partition("=")[0])
-    return plant(
-        subject,
-        identity,
-        feature,
-        twin=Careful,
-        contract=contract,
-        without=taken_out,
-        **fields,
-    )
+    own_fields = {"twin": Careful, "contract": contract, "without": taken_out}
+    return plant(subject, identity, feature, **own_fields | fields)
 
 
 def word(feature: str, identity: Identity, **fields: Any) -> Callable[[Marked], Marked]:
@@ -322,7 +315,7 @@ class HoldsAccumulators(Careful):
         del self.accumulators
 
 
-@word("launch=bind_on_side_stream", READS_EARLY)
+@word("launch=bind_on_side_stream", READS_EARLY, twin=HoldsAccumulators)
 class ForksFromDefaultStream(HoldsAccumulators):
     """The reduction waits for the default stream, while gradients come on another one.
 

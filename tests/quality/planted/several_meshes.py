@@ -144,18 +144,6 @@ class BucketsByShape(BucketsByMesh):
         return tuple(mesh.shape)
 
 
-@shown_by(TRANSPOSED, RESHAPED, SPLIT)
-class GroupsByIndex(BucketsByMesh):
-    """Takes the group at an axis of the first mesh, by the index of the axis."""
-
-    def groups(self, parameter: nn.Parameter) -> Sequence[dist.ProcessGroup]:
-        return [
-            (mesh if axis >= first.ndim else first).get_group(axis)
-            for axis, mesh in replicated(parameter)
-            if (first := self.first_mesh())
-        ]
-
-
 @shown_by(RESHAPED, SPLIT)
 class GroupsByName(BucketsByMesh):
     """Takes the group at an axis of the first mesh, by the name of the axis."""

@@ -1,7 +1,5 @@
 """The scripts of findings show what their page says, and a proposed patch repairs it."""
 
-import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +17,11 @@ from studies.findings.playing import (
     Environment,
     Row,
     environment_of,
-    path_of,
     played,
     scripts,
 )
 
-ROOT = Path(__file__).parents[3]
 OF_TORCH = [each for each in scripts() if each.stem.startswith(("ddp", "fsdp2"))]
-DIVIDES_TWICE = "fsdp2:gradient_divide_factor=2,force_sum_reduction_for_comms=true"
 REPAIRED_IN = {"fsdp2_deferred_misplaced": Version("2.15")}
 
 
@@ -86,22 +81,6 @@ def test_a_script_shows_its_finding(script: Path, here: Environment) -> None:
     found = played(script, here)
     assert found.verdict == (NOT_SHOWN if is_repaired else SHOWN)
     assert found.patched in {"", NOT_SHOWN}
-
-
-@pytest.mark.long
-def test_no_search_finds_the_second_division_with_the_patch(
-    here: Environment, tmp_path: Path
-) -> None:
-    patch = ROOT / "examples" / "findings" / "fsdp2_divides_twice.patch"
-    ended = subprocess.run(
-        [sys.executable, "-m", "syncverify", "run", DIVIDES_TWICE, "--examples", "20",
-         "--seed", "0", "--no-beyond", "--no-database", "--quiet"],
-        env={**os.environ, **path_of(patched_folder(patch, here.folder.parent, tmp_path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_patch_that_does_not_fit_is_reported(tmp_path: Path) -> None:

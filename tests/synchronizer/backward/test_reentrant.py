@@ -110,35 +110,6 @@ def test_more_segments_than_ever_before_are_refused_once_in_flight(ranks):
     ranks.run(2, program)
 
 
-def test_a_second_backward_over_one_graph_counts():
-    a = nn.Parameter(torch.zeros(3))
-    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
-        kept = (a * 2).sum()
-        for _ in range(2):
-            kept.backward(retain_graph=True)
-        with pytest.raises(LateAccumulationError, match="accumulation 3 of"):
-            kept.backward()
-        synchronizer.zero_grad()
-
-
-def test_an_interrupted_backward_fails_the_step():
-    a, b = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.zeros(3))
-    with GradientSynchronizer([[a, b]], 1, 2) as synchronizer:
-        late = b * 1
-        late.register_hook(lambda _: 1 // 0)
-        broken = (a + late).sum()
-        with pytest.raises(ZeroDivisionError):
-            broken.backward()
-        for failing in (a.sum().backward, synchronizer.wait):
-            with pytest.raises(StepFailedError, match="backward that did not end"):
-                failing()
-        synchronizer.zero_grad()
-        for _ in range(2):
-            (a + b).sum().backward()
-        synchronizer.wait()
-        assert torch.equal(a.grad, torch.full((3,), 2.0))
-
-
 def test_a_node_may_run_two_backwards_that_bring_gradients(one_rank) -> None:
     """Between the two, the synchronizer knows no open backward, and none was interrupted."""
     a, b = (nn.Parameter(torch.zeros(3)) for _ in range(2))

@@ -161,35 +161,6 @@ def test_a_comm_hook_runs_on_the_side_stream_and_is_waited_for_there(streams) ->
         assert streams.taken() == ["future.wait on side", "main waits for side"]
 
 
-def test_what_is_not_finite_is_looked_for_on_the_side_stream(
-    streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    extremes = torch.zeros(()), torch.zeros(())
-    monkeypatch.setattr(torch, "aminmax", streams.logged("look", extremes))
-    (a,) = parameters(1)
-    own = torch.nn.Parameter(torch.zeros(3))
-    config = SynchronizerConfig(check_finite=True)
-    with GradientSynchronizer([[a], [own]], 1, 1, config=config) as synchronizer:
-        with streams.on("x"):
-            own.sum().backward()
-            accumulate(a)
-        assert streams.taken() == [
-            "side waits for main",
-            "side waits for x",
-            "look on side",
-            "all_reduce on side",
-        ]
-        synchronizer.wait()
-        assert streams.taken() == [
-            "side waits for main",
-            "side waits for x",
-            "look on side",
-            "work.wait on side",
-            "look on side",
-            "main waits for side",
-        ]
-
-
 def test_memory_returns_to_its_stream_after_everybody_who_used_it(streams) -> None:
     (a,) = parameters(1)
     synchronizer = GradientSynchronizer([[a]], 1, 1)

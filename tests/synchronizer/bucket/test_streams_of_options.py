@@ -84,15 +84,3 @@ def test_wait_comes_after_the_backward_of_gradients_that_nobody_sums(streams) ->
             synchronizer.wait()
         edges = ["side waits for main", "side waits for x", "optimizer waits for side"]
         assert streams.taken() == edges
-
-
-def test_zeros_come_after_a_backward_that_nobody_waited_for(streams) -> None:
-    (a,) = parameters(1)
-    with GradientSynchronizer([[a]], 1, 2) as synchronizer:
-        with streams.on("x"):
-            accumulate(a)
-        streams.taken()
-        with streams.on("y"):
-            synchronizer.zero_grad()
-        edges = ["side waits for main", "side waits for x", "y waits for side"]
-        assert streams.taken() == edges

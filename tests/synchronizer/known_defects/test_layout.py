@@ -26,31 +26,6 @@ def nan_in_new_memory() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def test_the_collective_is_given_the_memory_of_the_gradients(ranks, launches) -> None:
-    """A temporary was reduced and freed too early, or took the place of the buffer.
-
-    deepspeedai/DeepSpeed#7965, pytorch/pytorch#43307, pytorch/pytorch#147168
-    """
-
-    def program(rank: int) -> None:
-        mesh = init_device_mesh("cpu", (2,))
-        a, b = (placed(torch.zeros(3), mesh) for _ in "ab")
-        with GradientSynchronizer([[a], [b]], 1, 1) as synchronizer:
-            for step in range(3):
-                accumulate(b, 2 * 10**step)
-                accumulate(a, 10**step)
-                synchronizer.wait()
-                for each, launch, factor in ((b, 0, 4), (a, 1, 2)):
-                    local = each.grad.to_local()
-                    assert local.tolist() == [factor * 10**step] * 3
-                    used = [e.address for e in launches if e.rank == rank]
-                    address = local.untyped_storage().data_ptr()
-                    assert address == used[2 * step + launch]
-                synchronizer.zero_grad()
-
-    ranks.run(2, program)
-
-
 def test_whatever_was_written_to_the_buffer_is_gone_with_the_step() -> None:
     """Another use of the gradient buffer left its numbers for backward to add to.
 

@@ -156,21 +156,6 @@ def test_without_any_mesh_there_is_no_axis() -> None:
     ]
 
 
-@pytest.mark.parametrize(("reduction", "expected"), [("sum", 7), ("avg", 7 * (1 / 3))])
-def test_plain_parameters_are_summed_or_averaged(ranks, reduction, expected) -> None:
-    def program(rank: int) -> float:
-        plain = nn.Parameter(torch.zeros(3, dtype=torch.float64))
-        (found,) = reduced(
-            [plain],
-            2**rank,
-            process_group=dist.group.WORLD,
-            process_group_reduction=reduction,
-        )
-        return found
-
-    assert ranks.run(3, program) == [expected] * 3
-
-
 def test_a_group_that_a_rank_cannot_use_is_refused_there(ranks) -> None:
     def program(rank: int) -> list[list[str]]:
         group = dist.new_group([0, 1])

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from syncverify.synchronizer import (
@@ -55,39 +54,6 @@ def test_the_count_is_set_by_a_call_alone(*, is_first: bool) -> None:
     sums.set_required_accumulations(1)
     play_step(sums, a, 1)
     sums.unbind()
-
-
-@pytest.mark.parametrize("rebind", ["unbind", "reset"])
-@pytest.mark.parametrize("given", [None, 1])
-def test_the_count_is_kept_over_a_rebind(rebind: str, given: int | None) -> None:
-    a = parameter()
-    with GradientSynchronizer([[a]], 1, given) as sums:
-        sums.set_required_accumulations(3)
-        play_step(sums, a, 3)
-        getattr(sums, rebind)()
-        if rebind == "unbind":
-            sums.bind()
-        play_step(sums, a, 3)
-        sums.unbind()
-        sums.set_required_accumulations(2)
-        sums.bind()
-        play_step(sums, a, 2)
-
-
-def test_the_count_is_kept_when_buckets_are_cut_anew(two_ranks: None) -> None:
-    a, b = parameter(), parameter()
-    config = SynchronizerConfig(process_group=dist.group.WORLD)
-    with GradientSynchronizer([[a, b]], 1e-6, config=config) as sums:
-        sums.set_required_accumulations(2)
-        for step in range(3):
-            assert sums.explain().is_rebuilt == bool(step)
-            for each in (a, a, b):  # another order than that of the first plan
-                each.sum().backward()
-            with pytest.raises(BucketNotReadyError, match="require_accumulations=2"):
-                sums.wait()
-            b.sum().backward()
-            sums.wait()
-            sums.zero_grad()
 
 
 def backward(_: GradientSynchronizer, a: nn.Parameter) -> None:

@@ -30,31 +30,9 @@ def played(entry: Entry) -> EntryResult:
     return BankPlayer(SimBackend(), BUDGET).play(entry)
 
 
-@pytest.fixture(scope="module")
-def caught() -> EntryResult:
-    return played(QUICK)
-
-
 @pytest.mark.long
-def test_defect_is_caught_and_made_small(caught: EntryResult) -> None:
-    assert caught.is_right
-    assert caught.is_cause_right
-    found = caught.caught
-    assert (caught.examples, caught.twin_examples, caught.alarm) == (1, 3, None)
-    assert found.contract == "plain"
-    assert (found.ranks, found.parameters, found.steps) == (1, 1, 1)
-    reproducer = decode(found.token)
-    assert (reproducer.property, reproducer.cause) == QUICK.identity
-    line = line_of(caught).rpartition(",")[0]
-    assert line == (
-        "size1-group-self-add: caught by unreduced_stay_local (scaled) after 1 scenario"
-    )
-
-
-@pytest.mark.long
-def test_contract_names_the_features_of_the_smallest_scenario(
-    caught: EntryResult,
-) -> None:
+def test_contract_names_the_features_of_the_smallest_scenario() -> None:
+    caught = played(QUICK)
     plain = decode(caught.caught.token).scenario
     for events, contract in (
         (("wait_twice",), "event=wait_twice"),
@@ -71,14 +49,6 @@ def test_contract_names_the_features_of_the_smallest_scenario(
 
 def _rows(results: list[EntryResult]) -> list[tuple[object, ...]]:
     return [*zip(*(column.cells for column in table(results).columns), strict=True)]
-
-
-@pytest.mark.long
-def test_what_has_no_defect_is_missed() -> None:
-    row = played(replace(QUICK, subject=QUICK.twin))
-    assert (row.caught, row.examples, row.is_cause_right) == (None, 5, False)
-    assert not row.is_right
-    assert line_of(row).endswith(": MISSED in 5 scenarios")
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ WEIGHT = ParameterSpec("w", (5,), ("R", "S0"))
 PLAIN = ParameterSpec("b", (), None, "bfloat16", "float32")
 FROZEN = ParameterSpec("f", (3,), ("R", "R"), requires_grad=False)
 SCENARIO = Scenario(GRID, (WEIGHT, PLAIN, FROZEN), (2, 1), 64)
-PAIR = MeshSpec((2,), ("dp",))
 SUM, MEAN = Capabilities(), Capabilities(reduction="mean")
 # Gradients of modules round, and those that overflow are no contributions.
 EXACT = replace(

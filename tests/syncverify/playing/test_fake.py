@@ -16,7 +16,6 @@ from syncverify.scenario.settings import Settings
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.subject import resolve
-from syncverify.trace.records import CollectiveLaunch
 from tests.programs import one_parameter
 
 WIDE = Scenario(
@@ -56,19 +55,6 @@ class RaisesOnLastRank(NeverReduces):
     def bind(self) -> None:
         if dist.get_rank() == dist.get_world_size() - 1:
             raise ValueError("last")
-
-
-@pytest.mark.long
-def test_sixteen_ranks_play() -> None:
-    run = FakeBackend().run(WIDE, resolve("synchronizer"))
-    assert run.fault is None
-    assert run.carries_data is False
-    assert len(run.ranks) == 16
-    for rank, rank_run in enumerate(run.ranks):
-        issued = [e for e in rank_run.trace if isinstance(e, CollectiveLaunch)]
-        groups = {launch.ranks for launch in issued}
-        assert groups == {tuple(range(rank % 2, 16, 2)), tuple(range(16))}
-    assert check(WIDE, run, resolve("synchronizer").capabilities) == []
 
 
 @pytest.mark.long

@@ -41,12 +41,6 @@ def double(number: int) -> int:
     return 2 * number
 
 
-@pytest.mark.long
-def test_every_item_comes_with_its_result() -> None:
-    found = run_in_processes(double, range(3), jobs=2)
-    assert sorted(found) == [(0, 0), (1, 2), (2, 4)]
-
-
 def plays_and_blocks(number: int) -> int:
     tell_owner(lambda: Starts(f"sv2-{number}"))
     if number:

@@ -190,15 +190,6 @@ def test_cut_token_is_refused(length: int) -> None:
     assert "\n" not in refusal(TOKEN[:length])
 
 
-@pytest.mark.long
-@given(st.text())
-def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
-    for candidate in (text, "sv2-" + text):
-        with pytest.raises(ScenarioFormatError) as caught:
-            load(candidate)
-        assert "\n" not in str(caught.value)
-
-
 def written(folder: Path, content: str | bytes) -> str:
     file = folder / "recorded"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())

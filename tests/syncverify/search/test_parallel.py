@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from syncverify.errors import InternalError, SubjectError
+from syncverify.errors import InternalError
 from syncverify.playing.choice import open_backend
 from syncverify.processes import calls
 from syncverify.processes.forked_process import start
@@ -62,24 +62,6 @@ def test_the_first_violation_of_any_process_ends_all_explorations() -> None:
     assert 1 <= result.num_examples < 10_000
     assert {kind for kind, *_ in heard.events} >= {"found", "shrunk"}
     assert result.violations
-
-
-class MakesNothing:
-    """Its instances lack the methods, which shows only when one is made."""
-
-    def __new__(cls, groups: Any, mb: float, count: int) -> Any:
-        return object()
-
-    def bind(self) -> None: ...
-    def wait(self) -> None: ...
-    def zero_grad(self) -> None: ...
-    def unbind(self) -> None: ...
-
-
-@pytest.mark.long
-def test_an_error_in_a_process_is_raised_here() -> None:
-    with pytest.raises(SubjectError, match=r"lacks bind\(\), wait\(\)"):
-        look(MakesNothing)
 
 
 @pytest.mark.slow

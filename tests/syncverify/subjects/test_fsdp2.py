@@ -5,7 +5,6 @@ import torch
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
 from syncverify import verify
-from syncverify.command.verification.verify import PropertyViolation
 from syncverify.errors import UsageError
 from syncverify.judge.properties import check
 from syncverify.playing.gloo import GlooBackend
@@ -146,17 +145,3 @@ def test_a_group_larger_than_every_world_is_refused(ranks: int) -> None:
         f"subject 'hsdp:shard_size=4,reshard=last': expected ranks >= 4, got {ranks}: "
         "shard_size=4 has no effect on fewer"
     )
-
-
-@pytest.mark.long
-def test_a_search_finds_the_second_division() -> None:
-    with pytest.raises(PropertyViolation) as caught:
-        verify(
-            "fsdp2:gradient_divide_factor=2,force_sum_reduction_for_comms=true",
-            examples=10,
-            seed=0,
-        )
-    text = str(caught.value)
-    assert "it is multiplied by 1/2, which no number" in text
-    assert "in foreach_reduce: reduce_output.copy_(reduce_scatter_input / " in text
-    assert "in _div_if_needed: tensor.div_(div_factor)" in text

@@ -364,10 +364,6 @@ class HasContract(Complete):
     capabilities: ClassVar = OWN
 
 
-def test_plain_steps_are_the_contract_of_a_class_that_declares_none() -> None:
-    assert resolve(Complete).capabilities == Capabilities()
-
-
 @pytest.mark.parametrize(("name", "asked"), [("plain", False), ("everything", True)])
 def test_a_name_replaces_features_alone(name: str, *, asked: bool) -> None:
     chosen = resolve(HasContract, name).capabilities

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 Call = Callable[..., Any]
-ROOT = Path(__file__).parents[4]
 QUICK = ("--only", "size1-group-self-add", "--twin-examples", "2")
 
 

@@ -163,15 +163,6 @@ def test_a_correction_of_a_probe_is_reported(
     ]
 
 
-@pytest.mark.long
-def test_a_feature_that_a_contract_adds_is_judged(naive: Call) -> None:
-    Path("twice.toml").write_text('right = ["event=wait_twice"]\n')
-    run = ("run", "naive_subjects:Naive", *FEW, "--examples", "40", "--stop-at-first")
-    outcome = naive(*run, "--contract", "twice.toml")
-    assert outcome.code == 1
-    assert "--contract twice.toml" in outcome.out
-
-
 @pytest.mark.nightly
 def test_no_contract_is_written_for_a_subject_that_violates_plain_steps(
     naive: Call,

@@ -66,9 +66,3 @@ def test_each_wait_has_a_word_in_all_forms(call: Call, tmp_path: Path) -> None:
         f"{len(found)} WAITS of synchronizer: {', '.join(counted)}"
     )
     assert "self.work.wait()" in page.read_text()
-
-
-def test_a_missing_folder_is_seen_before_the_search(call: Call) -> None:
-    outcome = call("run", "synchronizer", "--sarif", "gone/a.sarif")
-    assert outcome.code == 2
-    assert "its folder does not exist" in outcome.complaint

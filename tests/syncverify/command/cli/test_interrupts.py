@@ -123,16 +123,3 @@ def test_an_interrupt_of_several_processes_loses_no_violation(tmp_path: Path) ->
     assert printed(out)
     assert kept(tmp_path) == reported(tmp_path) == {*printed(out)}
     assert err.startswith("syncverify: interrupted; ")
-
-
-@pytest.mark.nightly
-def test_the_run_after_an_interrupt_shrinks_what_is_left(tmp_path: Path) -> None:
-    words = f"0 {int(signal.SIGINT)} 7"
-    _, first, _ = run(tmp_path, "--examples", SHRINKING, signal_words=words)
-    code, out, _ = run(
-        tmp_path, "--examples", "1", "--no-beyond", signal_words="0 0 -1"
-    )
-    assert code == 1
-    assert {*printed(first)} <= {*printed(out)}
-    shrunk = re.findall(r"^  replay:     .*? (sv2-\S+)", out, re.MULTILINE)
-    assert kept(tmp_path) == {*shrunk}

@@ -104,12 +104,6 @@ def test_a_race_is_a_violation(call: Call) -> None:
     )
 
 
-def test_a_right_program_has_no_violation(call: Call) -> None:
-    outcome = call("simulate", "jobs.py:is_right")
-    assert outcome.code == 0
-    assert outcome.out.startswith("NO VIOLATION: jobs.py:is_right (4 ranks")
-
-
 @pytest.mark.long
 def test_the_printed_line_plays_the_violation_again(call: Call) -> None:
     first = call("simulate", "jobs.py:hangs_if_it_is_fast", "--schedules", "all")

@@ -401,23 +401,6 @@ def test_a_set_of_strings_has_another_order_on_each_rank(
     assert judged(of_set).is_right
 
 
-@pytest.mark.long
-def test_equal_tensors_in_the_order_of_a_set_are_a_remark(
-    judged: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The tensors lie in a dictionary of one order, and are of one size."""
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    script = f"""{HEAD}
-parts = {{name: torch.ones(4, device="cuda") for name in {sorted(NAMES)}}}
-for name in NAMES:
-    dist.all_reduce(parts[name])
-"""
-    swapped = judged(script.replace("NAMES", str(set(NAMES))))
-    assert swapped.is_right
-    assert "of other memory on rank 1" in str(swapped)
-    assert judged(script.replace("NAMES", str(sorted(NAMES)))).remarks == ()
-
-
 def test_ranks_of_a_mesh_axis_have_different_hash_seeds() -> None:
     assert [_template_of(rank) for rank in range(8)] == [0, 1, 2, 3, 1, 2, 3, 0]
     pairs = [
