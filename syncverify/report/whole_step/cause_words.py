@@ -20,6 +20,13 @@ _HELD = {
     Quantity.LOADED_GENERATOR: "torch.get_rng_state() of each rank",
 }
 
+_JOINED = {
+    causes.Joined.MEAN: "the mean of the ranks' own norms",
+    causes.Joined.ROOT_OF_MEAN: "the root of the mean of the ranks' own squares",
+    causes.Joined.SUM: "the sum of the ranks' own norms",
+    causes.Joined.LARGEST: "the largest of the ranks' own norms",
+}
+
 
 class CauseWords(NamedTuple):
     """The words of a cause, after the name of a value and a colon, and of the change that repairs it."""
@@ -185,6 +192,9 @@ def _of_clipping(cause: causes.StepMistake, quantity: Quantity) -> CauseWords | 
             change = (
                 f"count all ranks' parts: they are no copies of one another over {over}"
             )
+        case causes.NormOfNorms(how=how, axes=axes):
+            said = f"is {_JOINED[how]} over {_axes(axes)}"
+            change = f"all-reduce the sum of squares over {_axes(axes)} before the root"
         case causes.NormWithout(names=listed):
             said = f"leaves out {some_names(listed)}"
             change = f"add the squares of {some_names(listed)}"

@@ -12,7 +12,9 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.judge.whole_step.causes import (
+    Joined,
     NormOf,
+    NormOfNorms,
     OtherCoefficient,
     RanksDiffer,
     ReducedOver,
@@ -50,6 +52,23 @@ def test_right_experts_in_clipping_of_the_users_own_are_silent() -> None:
     result = play(functools.partial(step, is_seen=False), "dp=1,ep=4")
     assert result.is_right, str(result)
     assert result.plays[0].worst_error < 1e-13
+
+
+def mean_norm(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
+    norm = expert_parallel.norm_of_own(model, mesh)
+    dist.all_reduce(norm, group=mesh.get_group("ep"))
+    return norm / mesh["ep"].size()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_mean_of_the_ranks_norms_is_named(*, is_seen: bool) -> None:
+    result = play(functools.partial(step, norm=mean_norm, is_seen=is_seen), "dp=1,ep=2")
+    (mistake,) = result.mistakes
+    cause = mistake.finding.cause
+    norm = cause.norm if isinstance(cause, OtherCoefficient) else cause
+    assert norm == NormOfNorms(Joined.MEAN, frozenset({"ep"}))
+    assert "is the mean of the ranks' own norms over `ep`" in str(result)
 
 
 @pytest.mark.long
