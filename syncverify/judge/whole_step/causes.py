@@ -327,6 +327,9 @@ class NotContinued(StepMistake):
 class Unexplained(StepMistake):
     """None of the known mistakes gives these values."""
 
+    # Autograd functions of the program whose backward likely gives them, with their lines.
+    functions: tuple[tuple[str, tuple[SourceLine, ...]], ...] = ()
+
 
 @dataclass(frozen=True, slots=True)
 class WrongQuantity:

@@ -43,8 +43,20 @@ def words_of(cause: causes.StepMistake, quantity: Quantity) -> CauseWords:
         or _of_clipping(cause, quantity)
         or _of_ranks(cause, quantity)
         or _of_checkpoints(cause, quantity)
-        or CauseWords("differs, and no known mistake explains it")
+        or _unexplained(cause)
     )
+
+
+def _unexplained(cause: causes.StepMistake) -> CauseWords:
+    said = "differs, and no known mistake explains it"
+    if not isinstance(cause, causes.Unexplained) or not cause.functions:
+        return CauseWords(said)
+    names = " or ".join(dict.fromkeys(name for name, _ in cause.functions))
+    said = f"differs; likely the backward of {names} is wrong, as only gradients behind its inputs are"
+    change = (
+        f"compare the gradients that the backward of {names} returns with autograd's"
+    )
+    return CauseWords(said, change)
 
 
 def _of_sums(cause: causes.StepMistake) -> CauseWords | None:
