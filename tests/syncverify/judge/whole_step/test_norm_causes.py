@@ -4,12 +4,7 @@ import math
 
 import pytest
 
-from syncverify.judge.whole_step.causes import (
-    Joined,
-    NormMistake,
-    NormOf,
-    NormOfNorms,
-)
+from syncverify.judge.whole_step.causes import Joined, NormMistake, NormOf, NormOfNorms
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.mesh_play import Squares
 from syncverify.judge.whole_step.norm_causes import wrong_squares
@@ -17,6 +12,7 @@ from syncverify.judge.whole_step.norm_causes import wrong_squares
 DP, TP = frozenset({"dp"}), frozenset({"tp"})
 # Squares on ranks of dp=2,tp=2, by rank.
 PARTS = {"both": (1, 2, 4, 9), "rows": (3, 3, 5, 5), "copy": (7, 7, 7, 7)}
+OWN = [*map(math.sqrt, (11, 12, 16, 21))]
 SPLIT_OVER = {"both": DP | TP, "rows": DP, "copy": frozenset[str]()}
 
 
@@ -30,14 +26,8 @@ SPLIT_OVER = {"both": DP | TP, "rows": DP, "copy": frozenset[str]()}
         ([math.sqrt((13 + 25) / 2)] * 4, NormOfNorms(Joined.ROOT_OF_MEAN, DP)),
         ([math.sqrt(25)] * 4, NormOfNorms(Joined.LARGEST, DP)),
         ([(math.sqrt(20) + math.sqrt(26)) / 2] * 4, NormOfNorms(Joined.MEAN, TP)),
-        (
-            [sum(map(math.sqrt, (11, 12, 16, 21))) / 4] * 4,
-            NormOfNorms(Joined.MEAN, DP | TP),
-        ),
-        (
-            [*map(math.sqrt, (11, 12, 16, 21))],
-            NormOf(("both", "rows"), DP | TP, is_missing=True),
-        ),
+        ([sum(OWN) / 4] * 4, NormOfNorms(Joined.MEAN, DP | TP)),
+        (OWN, NormOf(("both", "rows"), DP | TP, is_missing=True)),
     ],
 )
 def test_a_norm_of_norms_is_named_with_its_axes(

@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.judge.whole_step.causes import (
     Joined,
+    NormMistake,
     NormOf,
     NormOfNorms,
     OtherCoefficient,
@@ -61,17 +62,6 @@ def mean_norm(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("is_seen", [True, False])
-def test_a_mean_of_the_ranks_norms_is_named(*, is_seen: bool) -> None:
-    result = play(functools.partial(step, norm=mean_norm, is_seen=is_seen), "dp=1,ep=2")
-    (mistake,) = result.mistakes
-    cause = mistake.finding.cause
-    norm = cause.norm if isinstance(cause, OtherCoefficient) else cause
-    assert norm == NormOfNorms(Joined.MEAN, frozenset({"ep"}))
-    assert "is the mean of the ranks' own norms over `ep`" in str(result)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("axes", [("ep",), ("dp", "ep")])
 def test_experts_that_are_reduced_over_the_wrong_group_are_named(
     axes: tuple[str, ...],
@@ -88,15 +78,30 @@ def test_experts_that_are_reduced_over_the_wrong_group_are_named(
 
 
 @pytest.mark.slow
-def test_a_norm_without_an_axis_in_clipping_of_the_users_own_is_named() -> None:
-    wrong = functools.partial(step, norm=expert_parallel.norm_of_own, is_seen=False)
-    result = play(wrong)
+@pytest.mark.parametrize(
+    ("norm", "cause", "words"),
+    [
+        (
+            expert_parallel.norm_of_own,
+            NormOf(("experts",), frozenset({"ep"}), is_missing=True),
+            "does not add the squares of experts over `ep`",
+        ),
+        (
+            mean_norm,
+            NormOfNorms(Joined.MEAN, frozenset({"ep"})),
+            "is the mean of the ranks' own norms over `ep`",
+        ),
+    ],
+)
+def test_a_wrong_norm_in_clipping_of_the_users_own_is_named(
+    norm: Norm, cause: NormMistake, words: str
+) -> None:
+    result = play(functools.partial(step, norm=norm, is_seen=False))
     (mistake,) = result.mistakes
     assert mistake.finding.quantity is Quantity.STEPPED
-    cause = mistake.finding.cause
-    assert isinstance(cause, OtherCoefficient)
-    assert cause.norm == NormOf(("experts",), frozenset({"ep"}), is_missing=True)
-    assert "does not add the squares of experts over `ep`" in str(result)
+    assert isinstance(mistake.finding.cause, OtherCoefficient)
+    assert mistake.finding.cause.norm == cause
+    assert words in str(result)
 
 
 def keep_own(model: Experts, mesh: DeviceMesh) -> None:
