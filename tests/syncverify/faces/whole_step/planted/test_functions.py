@@ -82,7 +82,7 @@ NAMED = "likely the backward of Products is wrong"
         (True, {}, NAMED),
         (True, {"loss": None}, NAMED),
         (True, {"parallelize": sharded, "step": plain_step}, NAMED),
-        (False, {}, "NO MISTAKE"),
+        (False, {}, "1 micro-batch: right"),
         (False, {"step": plain_step}, "lacks the sum over `dp`"),
         (False, {"step": steps.with_gradients(bent)}, "no known mistake explains it"),
     ],
