@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
 import os
 from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import override
 
@@ -72,6 +73,18 @@ def with_code(origins: Iterable[Origin]) -> tuple[CodeLine, ...]:
 def lines_among(origins: Iterable[Origin]) -> tuple[SourceLine, ...]:
     """Return the origins that are lines of the subject."""
     return tuple(each for each in origins if isinstance(each, SourceLine))
+
+
+def first_line(function: Any) -> SourceLine | None:
+    """Return the first line of a function of the user; None for one of ours, or without lines."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    is_ours = str(getattr(function, "__module__", "")).startswith("syncverify.")
+    if code is None or is_ours:
+        return None
+    return SourceLine(shown_path(code.co_filename), code.co_firstlineno, code.co_name)
 
 
 def shown_path(filename: str) -> str:

@@ -25,9 +25,7 @@ from syncverify.faces.whole_step.outcome import LayoutPlay, worst_errors
 from syncverify.faces.whole_step.playing import beside, play_on, ranks_of
 from syncverify.faces.whole_step.training import Training
 from syncverify.judge.whole_step.causes import (
-    NormOf,
-    NormOfOneRank,
-    NormWithout,
+    NormMistake,
     NotCleared,
     NotClipped,
     OtherCoefficient,
@@ -296,7 +294,7 @@ class _Case:
         norms = {rank: clip / each for rank, each in got.items()}
         factors = self._factors(AllOnes(_LARGE * clip, are_distinct=True))
         cause = self._mistake(norms, self._squares(factors), _RELATIVE_OF_COEFFICIENTS)
-        if isinstance(cause, NormOf | NormOfOneRank | NormWithout):
+        if isinstance(cause, NormMistake):
             return OtherCoefficient(got, expected, cause)
         return cause
 

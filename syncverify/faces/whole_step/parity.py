@@ -19,6 +19,7 @@ from syncverify.faces.whole_step.playing import (
     check,
     one_thread_of_torch,
     play_on,
+    ranks_of,
     reference_of,
 )
 from syncverify.faces.whole_step.resuming import resumed_plays
@@ -36,6 +37,7 @@ from syncverify.judge.properties.memory import memory_is_written_before_it_is_re
 from syncverify.judge.traced import launches_of
 from syncverify.judge.whole_step.causes import Scaled
 from syncverify.judge.whole_step.differences import OneRank
+from syncverify.judge.whole_step.functions import with_functions
 from syncverify.judge.whole_step.layout import Layout, Own
 from syncverify.judge.whole_step.values import RankValues
 
@@ -341,9 +343,13 @@ def _with_play(
         elif not _is_of_no_scaled_loss(mistakes, played):
             best = shrunk(setup, played, finding)
             layout, first = best.played.layout, best.played.simulation
-            again = play_on(best.training, layout, finds_races=False)
+            again = play_on(
+                best.training, layout, finds_races=False, notes_functions=True
+            )
             check_same_again(layout, first.results, again.results)
             named = with_its_number(setup, played, finding, best)
+            ranks = ranks_of(again, layout) or []
+            named = with_functions(named, best.played.findings, ranks)
             mistakes.append(_found(replace(best, finding=named), played.layout))
     plays = (*so_far.plays, played)
     return replace(so_far, plays=plays, mistakes=tuple(mistakes))

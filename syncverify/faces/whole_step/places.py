@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from syncverify.faces.whole_step.training import Training
 from syncverify.judge.traced import shared_launches
@@ -19,6 +17,7 @@ from syncverify.judge.whole_step.causes import (
     Scaled,
     StepMistake,
     TermsWeighted,
+    Unexplained,
     UsesWeighted,
     Weighted,
     WrongQuantity,
@@ -27,7 +26,7 @@ from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.trace.run import Run
 from syncverify.trace.source_files import is_torch_line
-from syncverify.trace.source_lines import SourceLine, lines_among, shown_path
+from syncverify.trace.source_lines import SourceLine, first_line, lines_among
 
 _MAX_COLLECTIVES: Final = 2
 _OF_LOADING: Final = {
@@ -46,10 +45,13 @@ def places_of(
     run: Run | None,
     backwards: Sequence[SourceLine] = (),
 ) -> tuple[SourceLine, ...]:
-    """Return where to look: uses and collectives that the mistake is about, then functions.
+    """Return where to look: uses, collectives and autograd functions of a mistake, then functions.
 
     The backwards are lines of the program that call `backward()` in the step.
     """
+    if isinstance(finding.cause, Unexplained) and finding.cause.functions:
+        lines = (line for _, listed in finding.cause.functions for line in listed)
+        return tuple(dict.fromkeys(lines))
     collectives = [] if run is None else [*_collectives(finding.cause, layout, run)]
     if isinstance(finding.cause, CopiesRoundedApart):
         collectives = [*dict.fromkeys(collectives)]
@@ -58,8 +60,8 @@ def places_of(
     if divisors := _divisors(finding, collectives, backwards):
         return divisors
     functions = [getattr(training, name) for name in _functions(finding)]
-    lines = (_first_line(each) for each in functions if each is not None)
-    listed = [*collectives[:_MAX_COLLECTIVES], *(each for each in lines if each)]
+    firsts = (first_line(each) for each in functions if each is not None)
+    listed = [*collectives[:_MAX_COLLECTIVES], *(each for each in firsts if each)]
     if isinstance(finding.cause, UsesWeighted):
         listed = [*finding.cause.lines, *listed]
     return tuple(dict.fromkeys(listed))
@@ -92,18 +94,6 @@ def _functions(finding: WrongQuantity) -> tuple[str, ...]:
     if finding.quantity is Quantity.START:
         return ("build", "parallelize")
     return ("step", "parallelize")
-
-
-def _first_line(function: Any) -> SourceLine | None:
-    """Return the first line of a function of the user; None for one of ours, or without lines."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    code = getattr(function, "__code__", None)
-    is_ours = str(getattr(function, "__module__", "")).startswith("syncverify.")
-    if code is None or is_ours:
-        return None
-    return SourceLine(shown_path(code.co_filename), code.co_firstlineno, code.co_name)
 
 
 def _collectives(cause: StepMistake, layout: Layout, run: Run) -> Iterator[SourceLine]:

@@ -47,12 +47,12 @@ _SCHEDULE_FIRST: Final = r"Detected call of `lr_scheduler.step\(\)` before"
 
 
 @contextmanager
-def watched() -> Iterator[None]:
+def watched(*, notes_functions: bool = False) -> Iterator[None]:
     """Let steps be watched within a block, and torch give no advice on speed."""
     level = _ADVICE.level
     _ADVICE.setLevel(logging.ERROR)
     try:
-        with watched_steps():
+        with watched_steps(notes_functions=notes_functions):
             yield
     finally:
         _ADVICE.setLevel(level)
@@ -98,10 +98,12 @@ def play_on(
     noise: Noise | None = None,
     *,
     finds_races: bool = True,
+    notes_functions: bool = False,
 ) -> Simulation:
     """Return a play of a training on a mesh, with `RankValues` as results.
 
-    Races are looked for, unless values are all that is needed.
+    Races are looked for, unless values are all that is needed. Autograd functions are noted where a
+    mistake is known.
     """
     run = simulate if finds_races else simulate_for_values
 
@@ -109,7 +111,7 @@ def play_on(
         return train(training, layout, noise)
 
     program.__module__, program.__qualname__ = "", f"training on {layout}"
-    with watched(), warnings.catch_warnings():
+    with watched(notes_functions=notes_functions), warnings.catch_warnings():
         if isinstance(training.variation, NotFinite):
             # The data skip the step before a schedule.
             warnings.filterwarnings("ignore", message=_SCHEDULE_FIRST)

@@ -355,6 +355,7 @@ def _values(
         copied=frozenset(copies.values()),
         max_norm=watch.max_norm,
         backwards=(*watch.backwards,),
+        functions=tuple(watch.leaves.named(each, names) for each in watch.functions),
         used={n: watch.used[p] for n, p in parameters.items() if p in watch.used},
     )
 

@@ -18,6 +18,10 @@ from unittest.mock import patch
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 from torch.nn.utils import clip_grad
 from torch.optim import Optimizer
 from torch.optim.optimizer import (
@@ -25,6 +29,12 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from syncverify.faces.whole_step.graph_functions import (
+    GraphFunction,
+    Leaves,
+    functions_behind,
+    lines_noted,
+)
 from syncverify.judge.whole_step.shards import local_part
 from syncverify.trace.dispatch_modes import without_dispatch_modes
 from syncverify.trace.source_lines import Origin, SourceLine, lines_among
@@ -63,6 +73,7 @@ class StepWatch:
         optimizers: Sequence[Any],
         copies: dict[torch.Tensor, nn.Parameter],
     ) -> None:
+        self._parameters = dict.fromkeys(parameters)
         # Gradients before the first clipping, by parameter.
         self.before_clip = dict[nn.Parameter, torch.Tensor]()
         # Gradients of the model when an optimizer with tensors of its own begins its step.
@@ -74,6 +85,8 @@ class StepWatch:
         self.has_one_norm = True
         self.max_norms = set[float]()  # that the calls of torch's clipping were given
         self.backwards = dict[SourceLine, None]()
+        self.functions = list[GraphFunction]()  # nearest to the loss first
+        self.leaves = Leaves(self._parameters)
         # Parameters that no optimizer has, as the first backward sees them; no DTensors.
         self.used = dict[nn.Parameter, torch.Tensor]()
         self.optimizers = list[Any]()  # that stepped, one entry a step
@@ -84,7 +97,6 @@ class StepWatch:
         # Parameters that optimizers with tensors of their own may update from a tensor that is not
         # their gradient.
         self.is_read_elsewhere = dict[torch.Tensor, None]()
-        self._parameters = dict.fromkeys(parameters)
         held = {each for optimizer in optimizers for each in parameters_of(optimizer)}
         self._elsewhere = [
             each
@@ -137,9 +149,10 @@ class StepWatch:
 
         return step
 
-    def sees_backward(self, line: Origin) -> None:
-        """Note the line that calls backward, and the parameters that another tensor updates."""
+    def sees_backward(self, line: Origin, functions: list[GraphFunction]) -> None:
+        """Note the line that calls backward, its functions, and parameters that another tensor updates."""
         self.backwards |= dict.fromkeys(lines_among([line]))
+        self.functions += functions
         with without_dispatch_modes():  # the program does not read it
             for each in self._elsewhere:
                 if each not in self.used:
@@ -313,8 +326,11 @@ def watch_bases(optimizer: Any) -> None:
 
 
 @contextmanager
-def watched_steps() -> Iterator[None]:
-    """Let the watch of each thread see steps, torch's clipping and calls of backward within a block."""
+def watched_steps(*, notes_functions: bool = False) -> Iterator[None]:
+    """Let the watch of each thread see steps, torch's clipping and calls of backward within a block.
+
+    The functions of a graph are noted if that is asked for, since it walks the graph.
+    """
     clip, make_gradients = clip_grad._clip_grads_with_norm_, torch.autograd.backward
 
     def clips(
@@ -332,10 +348,16 @@ def watched_steps() -> Iterator[None]:
 
     def backward(*args: Any, **more: Any) -> None:
         if (watch := _watch()) is not None:
-            watch.sees_backward(calling_line())
+            tensors = args[0] if args else more.get("tensors")
+            functions = functions_behind(tensors) if notes_functions else []
+            watch.sees_backward(calling_line(), functions)
         make_gradients(*args, **more)
 
     with ExitStack() as stack:
+        if notes_functions:
+            stack.enter_context(lines_noted())
+            stack.callback(register_module_forward_pre_hook(_sees_module).remove)
+            stack.callback(register_module_forward_hook(_sees_module_end).remove)
         stack.callback(register_optimizer_step_pre_hook(_sees_step).remove)
         stack.callback(register_optimizer_step_post_hook(_sees_end).remove)
         for owner, name, seen in (
@@ -373,6 +395,16 @@ def _seen_closure(watch: StepWatch, optimizer: Optimizer, argument: Any) -> Any:
         return loss
 
     return closure
+
+
+def _sees_module(module: nn.Module, *_: object) -> None:
+    if (watch := _watch()) is not None:
+        watch.leaves.sees_start(module)
+
+
+def _sees_module_end(module: nn.Module, *_: object) -> None:
+    if (watch := _watch()) is not None:
+        watch.leaves.sees_end(module)
 
 
 def _sees_end(optimizer: Optimizer, *_: object) -> None:

@@ -62,6 +62,8 @@ OF_TRAININGS: Final[Mistakes] = {
         }),
     "norm_of_one_rank": Mistake("adds the squares of {names} of one rank of {axes} alone",
         "count all ranks' parts: they are no copies of one another over {axes}"),
+    "norm_of_norms": Mistake("is {how} over {axes}",
+        "all-reduce the sum of squares over {axes} before the root"),
     "norm_without": Mistake("leaves out {names}", "add the squares of {names}"),
     "not_clipped": Mistake("the coefficient {coefficient} of clipping is not applied", _ONE_NORM),
     "other_coefficient": Mistake("clipped by a coefficient different from {expected} ({each})",

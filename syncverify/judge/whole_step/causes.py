@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import ClassVar
 
 from typing_extensions import override
@@ -233,7 +234,24 @@ class NormWithout(StepMistake):
     names: tuple[str, ...]
 
 
-NormMistake = NormOf | NormOfOneRank | NormWithout
+class Joined(Enum):
+    """What is made of the norms of ranks in place of the root of the sum of their squares."""
+
+    MEAN = "mean"
+    ROOT_OF_MEAN = "root of the mean of squares"
+    SUM = "sum"
+    LARGEST = "largest"
+
+
+@dataclass(frozen=True, slots=True)
+class NormOfNorms(StepMistake):
+    """The norm is made of the norms that ranks have of their own parts."""
+
+    how: Joined
+    axes: frozenset[str]  # axes over whose ranks
+
+
+NormMistake = NormOf | NormOfOneRank | NormWithout | NormOfNorms
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,9 +351,10 @@ class NotContinued(StepMistake):
 class Unexplained(StepMistake):
     """None of the known mistakes gives these values."""
 
-    axes: frozenset[str] = (
-        frozenset()
-    )  # axes over which shards are off by other amounts
+    # Axes over which shards are off by other amounts.
+    axes: frozenset[str] = frozenset()
+    # Autograd functions of the program whose backward likely gives them, with their lines.
+    functions: tuple[tuple[str, tuple[SourceLine, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

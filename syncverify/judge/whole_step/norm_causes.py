@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
+from typing import Final
 
 import torch
 
 from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.copies import copy_cause
 from syncverify.judge.whole_step.differences import ComparedValue
-from syncverify.judge.whole_step.factors import RELATIVE, multiple_of, simplest
+from syncverify.judge.whole_step.factors import (
+    RELATIVE,
+    axis_sets,
+    multiple_of,
+    simplest,
+)
 from syncverify.judge.whole_step.gradient_causes import (
     gradient_causes,
     grouped,
@@ -34,6 +41,13 @@ _Pair = tuple[ComparedValue, causes.StepMistake]
 ParameterNames = tuple[str, ...]
 # A mistake, and the squared norm that it gives on each rank.
 WrongSquares = tuple[causes.NormMistake, list[float]]
+# What each mistake makes of the norms of ranks.
+_JOINS: Final[Mapping[causes.Joined, Callable[[Sequence[float]], float]]] = {
+    causes.Joined.MEAN: fmean,
+    causes.Joined.ROOT_OF_MEAN: lambda norms: math.hypot(*norms) / len(norms) ** 0.5,
+    causes.Joined.SUM: sum,
+    causes.Joined.LARGEST: max,
+}
 
 
 def norm_cause(found: ComparedValue, known: Known) -> causes.StepMistake:
@@ -91,17 +105,26 @@ def _mistakes(squares: Squares) -> Iterator[WrongSquares]:
         ]
         for cause, own in _of_class(squares, axes, names):
             yield cause, [a + b for a, b in zip(own, others, strict=True)]
-    for axis in squares.large_axes:
-        of_axis = [name for axes in classes if axis in axes for name in classes[axes]]
-        if of_axis:
+    for over in axis_sets(squares.layout):
+        split = [name for axes in classes if axes & over for name in classes[axes]]
+        if split:
             totals = [
-                sum(squares.total(r, classes[axes], axes - {axis}) for axes in classes)
+                sum(squares.total(r, classes[axes], axes - over) for axes in classes)
                 for r in ranks
             ]
-            yield (
-                causes.NormOf(tuple(of_axis), frozenset({axis}), is_missing=True),
-                totals,
-            )
+            yield causes.NormOf(tuple(split), over, is_missing=True), totals
+            yield from _of_norms(squares, over, totals)
+
+
+def _of_norms(
+    squares: Squares, axes: frozenset[str], totals: Sequence[float]
+) -> Iterator[WrongSquares]:
+    """Yield mistakes that join the ranks' own norms over some axes, from the squares of these."""
+    norms = [math.sqrt(each) for each in totals]
+    groups = [squares.layout.group(rank, axes) for rank in squares.ranks]
+    for how, join in _JOINS.items():
+        joined = [join([norms[rank] for rank in group]) ** 2 for group in groups]
+        yield causes.NormOfNorms(how, axes), joined
 
 
 def _of_class(

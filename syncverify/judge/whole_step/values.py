@@ -60,6 +60,17 @@ class Quantity(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class AppliedFunction:
+    """An autograd function of the program in the graph of a loss."""
+
+    name: str  # of its class
+    lines: tuple[
+        SourceLine, ...
+    ]  # the one that applies it, and the first of its backward
+    behind: tuple[frozenset[str], ...]  # the parameters that each input depends on
+
+
+@dataclass(frozen=True, slots=True)
 class StepValues:
     """The values of one step, as a rank has them."""
 
@@ -84,6 +95,8 @@ class StepValues:
     # Largest norm of torch's clipping; None where it was not called, or with several norms.
     max_norm: float | None = None
     backwards: tuple[SourceLine, ...] = ()
+    # Nearest to the loss first; none unless they are noted.
+    functions: tuple[AppliedFunction, ...] = ()
     # Parameters that no optimizer has, as the backward sees them.
     used: NamedTensors = field(default_factory=dict)
     # Options that all tensors of the optimizers share that are no parameters.

@@ -22,6 +22,13 @@ _HELD = {
     Quantity.LOADED_GENERATOR: "torch.get_rng_state() of each rank",
 }
 
+_JOINED = {
+    causes.Joined.MEAN: "the mean of the ranks' own norms",
+    causes.Joined.ROOT_OF_MEAN: "the root of the mean of the ranks' own squares",
+    causes.Joined.SUM: "the sum of the ranks' own norms",
+    causes.Joined.LARGEST: "the largest of the ranks' own norms",
+}
+
 
 def words_of(cause: causes.StepMistake, quantity: Quantity) -> Words:
     """Return the words of a cause of wrong values of a kind, without places for facts."""
@@ -134,6 +141,8 @@ _SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
     "right": _axes,
     "names": some_names,
     "ranks": lambda ranks: named("rank", ranks),
+    "how": _JOINED.__getitem__,
+    "functions": lambda listed: " or ".join(dict.fromkeys(name for name, _ in listed)),
     "coefficient": _factor,
     "weights": _factors,
     "limit": "{:g}".format,

@@ -12,7 +12,10 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.judge.whole_step.causes import (
+    Joined,
+    NormMistake,
     NormOf,
+    NormOfNorms,
     OtherCoefficient,
     RanksDiffer,
     ReducedOver,
@@ -52,6 +55,12 @@ def test_right_experts_in_clipping_of_the_users_own_are_silent() -> None:
     assert result.plays[0].worst_error < 1e-13
 
 
+def mean_norm(model: Experts, mesh: DeviceMesh) -> torch.Tensor:
+    norm = expert_parallel.norm_of_own(model, mesh)
+    dist.all_reduce(norm, group=mesh.get_group("ep"))
+    return norm / mesh["ep"].size()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("axes", [("ep",), ("dp", "ep")])
 def test_experts_that_are_reduced_over_the_wrong_group_are_named(
@@ -69,15 +78,30 @@ def test_experts_that_are_reduced_over_the_wrong_group_are_named(
 
 
 @pytest.mark.slow
-def test_a_norm_without_an_axis_in_clipping_of_the_users_own_is_named() -> None:
-    wrong = functools.partial(step, norm=expert_parallel.norm_of_own, is_seen=False)
-    result = play(wrong)
+@pytest.mark.parametrize(
+    ("norm", "cause", "words"),
+    [
+        (
+            expert_parallel.norm_of_own,
+            NormOf(("experts",), frozenset({"ep"}), is_missing=True),
+            "does not add the squares of experts over `ep`",
+        ),
+        (
+            mean_norm,
+            NormOfNorms(Joined.MEAN, frozenset({"ep"})),
+            "is the mean of the ranks' own norms over `ep`",
+        ),
+    ],
+)
+def test_a_wrong_norm_in_clipping_of_the_users_own_is_named(
+    norm: Norm, cause: NormMistake, words: str
+) -> None:
+    result = play(functools.partial(step, norm=norm, is_seen=False))
     (mistake,) = result.mistakes
     assert mistake.finding.quantity is Quantity.STEPPED
-    cause = mistake.finding.cause
-    assert isinstance(cause, OtherCoefficient)
-    assert cause.norm == NormOf(("experts",), frozenset({"ep"}), is_missing=True)
-    assert "does not add the squares of experts over `ep`" in str(result)
+    assert isinstance(mistake.finding.cause, OtherCoefficient)
+    assert mistake.finding.cause.norm == cause
+    assert words in str(result)
 
 
 def keep_own(model: Experts, mesh: DeviceMesh) -> None:
