@@ -1,4 +1,4 @@
-"""One value of what a face reports, and one writer each: no face has a dict, or a page, of its own."""
+"""One value for the report of each face, and one writer each: no face has an own dict, or page."""
 
 import ast
 from pathlib import Path

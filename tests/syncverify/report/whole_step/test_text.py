@@ -149,7 +149,7 @@ def samples() -> Iterator[StepMistake]:
 
 
 def test_each_cause_has_a_row_whose_places_its_facts_fill() -> None:
-    """A missing row, or a fact that no cause has, is a KeyError while a report is printed."""
+    """A missing row or an unknown fact is a KeyError while a report is printed."""
     kinds = set[str]()
     for cause in samples():
         kinds.add(cause.kind)

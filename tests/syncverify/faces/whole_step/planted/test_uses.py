@@ -20,7 +20,7 @@ _WIDTH = 4
 
 
 class Changed(torch.autograd.Function):
-    """Return tensors as they are, and change their gradients as a word says."""
+    """Return tensors unchanged, and change gradients as a word says."""
 
     @staticmethod
     def forward(ctx: Any, word: str, *tensors: torch.Tensor) -> Any:
