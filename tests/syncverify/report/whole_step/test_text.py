@@ -125,6 +125,7 @@ FACTS: dict[str, tuple[object, object]] = {
     "frozenset[frozenset[str]]": (frozenset({frozenset({"dp"})}), frozenset()),
     "frozenset[str]": (frozenset({"dp"}), frozenset({"tp"})),
     "int": (1, 2),
+    "Joined": (causes.Joined.MEAN, causes.Joined.SUM),
     "Mapping[int, float]": ({0: 0.5}, {1: 0.5}),
     "NormMistake | None": (NormWithout(("w",)), None),
     "object": (1, 2),
@@ -135,6 +136,7 @@ FACTS: dict[str, tuple[object, object]] = {
     "tuple[str, ...]": (("w",), ("v", "w")),
     "tuple[tuple[str, SumOfRight], ...]": ((("w", (("v", 1.0),)),), ()),
     "tuple[tuple[int, float], ...]": (((0, 2.0),), ()),
+    "tuple[tuple[str, tuple[SourceLine, ...]], ...]": ((("F", ()), ("G", ())), ()),
     "tuple[tuple[str, float], ...]": ((("main", 2.0),), ()),
 }
 
