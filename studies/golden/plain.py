@@ -14,8 +14,10 @@ import torch
 
 from syncverify.trace.source_lines import SourceLine
 
-# Fields of sentences, and of the lines behind a line.
-_WORDS: Final = frozenset({"summary", "details", "named", "error", "callers"})
+# Fields of sentences, of names in reports, and of the lines behind a line.
+_WORDS: Final = frozenset(
+    {"summary", "details", "named", "error", "callers", "group_name"}
+)
 # Fields with sentences: their number counts.
 _COUNTED: Final = frozenset({"settings", "thread_settings", "reseeded", "repeating"})
 _SHOWN: Final = 32  # elements of a tensor, or bytes
