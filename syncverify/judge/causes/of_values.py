@@ -43,10 +43,6 @@ OF_GRADIENTS: Final[Mistakes] = {
     "gradient_missing": Mistake("`.grad` is None after wait()",
         "leave the reduced gradient in `.grad` after wait()",
         cases={
-            "functions": Words(
-                "differs; likely the backward of {functions} is wrong, as only gradients behind "
-                "its inputs are",
-                "compare the gradients that the backward of {functions} returns with autograd's"),
             "is_of_training": Words("none, or zeros, on {ranks}", LISTED),
         }),
     "wrong_shape": Mistake("the shape of the gradient is different from that of its parameter",
@@ -163,6 +159,10 @@ OF_GRADIENTS: Final[Mistakes] = {
     "unexplained": Mistake("no known mistake gives this value",
         "compare the collectives above with those of a step that is right", is_vague=True,
         cases={
+            "functions": Words(
+                "differs; likely the backward of {functions} is wrong, as only gradients behind "
+                "its inputs are",
+                "compare the gradients that the backward of {functions} returns with autograd's"),
             "is_of_training": Words("differs, and no known mistake explains it", LISTED),
         }),
     "failure_hidden": Mistake("a collective failed, and no error came to the training program",
