@@ -96,11 +96,11 @@ def other_forms(
     forms = _by_lines(ranked, known)
     for find in (functools.partial(_explaining, clues=known), _better_form):
         for identity in reversed(ranked):  # of two equals the first one stays
-            others = [one for one in ranked if _last(forms, one) != identity]
+            others = [one for one in ranked if last_form(forms, one) != identity]
             better = None if identity in forms else find(identity, others)
             if better is not None:
                 forms[identity] = better
-    return {identity: _last(forms, identity) for identity in forms}
+    return {identity: last_form(forms, identity) for identity in forms}
 
 
 def _by_lines(ranked: list[Identity], clues: AllClues) -> dict[Identity, Identity]:
@@ -154,7 +154,8 @@ def _better_form(identity: Identity, others: list[Identity]) -> Identity | None:
     return next((one for one in others if one[1] == cause), None)
 
 
-def _last(forms: dict[Identity, Identity], identity: Identity) -> Identity:
+def last_form(forms: Mapping[Identity, Identity], identity: Identity) -> Identity:
+    """Return what explains an identity, and is not explained itself."""
     while identity in forms:
         identity = forms[identity]
     return identity

@@ -101,7 +101,7 @@ def write(path: Path, text: str) -> None:
 def write_json(path: Path | None, values: Mapping[str, Any]) -> None:
     """Write plain values as JSON, if there is a path; raise UsageError where that fails."""
     if path is not None:
-        write(path, json_text(values))
+        write(path, json.dumps(values, indent=2, allow_nan=False))
 
 
 def json_numbers(value: Any) -> Any:
@@ -113,8 +113,3 @@ def json_numbers(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_numbers(entry) for entry in value]
     return value
-
-
-def json_text(values: Mapping[str, Any]) -> str:
-    """Return plain values as JSON."""
-    return json.dumps(values, indent=2, allow_nan=False)

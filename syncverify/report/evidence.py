@@ -74,16 +74,11 @@ def _parted(parting: Parting) -> Iterator[str]:
         place = f", at {launch.source}" if lines else ""
         yield f"first on {named('rank', ranks)}: {launch.group}{place}"
     for operation, line, times in parting.unequal[:_MAX_LINES]:
-        words = ", ".join(
-            f"{number} on {named('rank', ranks)}"
-            for number, ranks in _ranks_by(dict(zip(parting.ranks, times, strict=True)))
-        )
-        yield f"launches so far of {operation} at {line}: {words}"
-
-
-def _ranks_by(values: Mapping[int, int]) -> Iterator[tuple[int, list[int]]]:
-    for value in dict.fromkeys(values.values()):
-        yield value, [rank for rank, own in values.items() if own == value]
+        ranks_by = dict[int, list[int]]()
+        for rank, number in zip(parting.ranks, times, strict=True):
+            ranks_by.setdefault(number, []).append(rank)
+        words = (f"{number} on {named('rank', r)}" for number, r in ranks_by.items())
+        yield f"launches so far of {operation} at {line}: {', '.join(words)}"
 
 
 def details(evidence: Evidence) -> Sequence[Event]:

@@ -43,7 +43,6 @@ _TITLES: Final = {
     "replicas": ("equal", "replicas: {}: "),
     "update": ("after_wait", "update: {}: "),
 }
-# The guarantee of each property of a scenario, by its name.
 
 
 def verdict(report: Report) -> str:

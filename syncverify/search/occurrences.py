@@ -29,7 +29,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from syncverify.judge.consequences import may_cause, other_forms, shown_by
+from syncverify.judge.consequences import last_form, may_cause, other_forms, shown_by
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.judge.properties.lifecycle import zero_grad_clears
 from syncverify.judge.properties.values import gradient_equals_reference
@@ -157,10 +157,10 @@ def _forms(
     explained: dict[Identity, Identity] = {}
     for edges in (joined, other_forms(own, clues)):
         for form in reversed(ranked(edges)):
-            root = _root(edges[form], explained)
+            root = last_form(explained, edges[form])
             if form not in explained and root != form:
                 explained[form] = root
-    return {form: _root(form, explained) for form in explained}
+    return {form: last_form(explained, form) for form in explained}
 
 
 def _own_causes(steps: Mapping[Identity, int | None]) -> dict[Identity, list[Identity]]:
@@ -186,12 +186,6 @@ def _may_cause(
     # No zero_grad() comes before step 0 is reduced: a wrong number there is another mistake.
     is_later = one[0] == zero_grad_clears.__name__ and other[0] != one[0]
     return may_cause(one, other) and not (steps[other] == 0 and is_later)
-
-
-def _root(identity: Identity, explained: Mapping[Identity, Identity]) -> Identity:
-    while identity in explained:
-        identity = explained[identity]
-    return identity
 
 
 def join_complements(judge: Judge, met: Occurrences) -> None:

@@ -18,17 +18,15 @@ Note [Hosts that go on]
 
 from __future__ import annotations
 
-from collections import Counter
-
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.device_queues import waits_in_a_circle
-from syncverify.judge.traced import launches_of
 from syncverify.playing.play import Played, play
 from syncverify.scenario.schedule import Schedule
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.stalls import Stall
-from syncverify.trace.run import Run, Traces
+from syncverify.trace.rounds import num_launches
+from syncverify.trace.run import Run
 
 
 def refuse_unknown_stall(
@@ -51,17 +49,13 @@ def refuse_unknown_stall(
 def is_deadlock(run: Run, stall: Stall | None, *, is_whole: bool) -> bool:
     """Tell whether a run in which hosts go on shows a deadlock; in a whole one all ranks return."""
     traces = [each.trace for each in run.ranks]
-    if is_whole and _lacks_ranks(traces):
+    # A rank never issued a collective that others have issued.
+    lacks = any(number < len(key.ranks) for key, number in num_launches(traces).items())
+    if is_whole and lacks:
         return True
     if stall is not None and stall.kind == "deadlock" and stall.is_certain:
         return True
     return waits_in_a_circle(traces)
-
-
-def _lacks_ranks(traces: Traces) -> bool:
-    """Tell whether a rank never issued a collective that others have issued."""
-    issued = Counter(launch.key for trace in traces for launch in launches_of(trace))
-    return any(number < len(key.ranks) for key, number in issued.items())
 
 
 def unknown_stall(stall: Stall) -> str:

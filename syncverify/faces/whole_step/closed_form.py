@@ -39,7 +39,11 @@ from syncverify.judge.whole_step.factors import RELATIVE, rounded
 from syncverify.judge.whole_step.gradient_causes import grouped
 from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.mesh_play import MeshPlay, Squares
-from syncverify.judge.whole_step.norm_causes import coefficient_of, known_norm_mistake
+from syncverify.judge.whole_step.norm_causes import (
+    coefficient_of,
+    groups_of,
+    wrong_squares,
+)
 from syncverify.judge.whole_step.values import Quantity
 
 # As a multiple of the unit roundoff: norms of right steps differ by far less.
@@ -82,11 +86,6 @@ class ConstantPlay:
         value = self.play.ranks[0].steps[0].tensors.get(Quantity.SCALE, {}).get("scale")
         return 1.0 if value is None else float(value)
 
-    @property
-    def squares(self) -> Squares:
-        """The squares of the gradients that the optimizer reads."""
-        return self.play.squares(0)
-
     def read(self, name: str, step: int = 0) -> dict[int, float | None]:
         """Return the number that the optimizer of each rank reads in a gradient, of ranks that have it.
 
@@ -111,7 +110,7 @@ class ConstantPlay:
         """
         if any(each.steps[0].clips_parts for each in self.play.ranks):
             return None
-        found, squares = dict[str, float](), self.squares
+        found, squares = dict[str, float](), self.play.squares(0)
         for name in squares.names:
             numbers = {*self.read(name).values()}
             plain = self.play.reference.values.start.get(name)
@@ -205,7 +204,7 @@ class _Case:
     def norm_values(self) -> list[ComparedValue]:
         """Return the norm as a multiple of the largest element; no value if it is not seen."""
         unit = max(map(abs, self.elements.values()))
-        norm = self.small.squares.norm / unit
+        norm = self.small.play.squares(0).norm / unit
         got = {rank: _scalar(each / unit) for rank, each in self.small.norms.items()}
         if not got:
             return []
@@ -239,7 +238,7 @@ class _Case:
         largest = max(map(abs, elements.values()))
         if all(math.isclose(n, largest, rel_tol=1e-6) for n in play.norms.values()):
             return Unexplained()  # the largest element is a norm, too
-        return self._mistake(play.norms, play.squares, play.relative)
+        return self._mistake(play.norms, play.play.squares(0), play.relative)
 
     def _mistake(
         self, norms: Mapping[int, float], squares: Squares, relative: float
@@ -251,7 +250,8 @@ class _Case:
         )
         if scale != 1 and norms and are_scaled:
             return Scaled(rounded(scale), is_scale=True)
-        return known_norm_mistake(squares, norms, relative) or Unexplained()
+        groups = groups_of(squares)
+        return wrong_squares(norms, squares, relative, groups) or Unexplained()
 
     def coefficients(self) -> list[ComparedValue]:
         """Return the coefficients of clipping for large gradients; none where they are not known."""
@@ -308,7 +308,9 @@ class _Case:
 
     def _squares(self, factors: Mapping[str, float]) -> Squares:
         """Return the squares of gradients with larger numbers."""
-        return self.small.squares.multiplied(lambda _, name: factors.get(name, 1.0))
+        return self.small.play.squares(0).multiplied(
+            lambda _, name: factors.get(name, 1.0)
+        )
 
     def _play(self, numbers: AllOnes) -> ConstantPlay | None:
         play = self.small.play

@@ -215,15 +215,11 @@ def outvoting(plays: Sequence[LayoutPlay], training: Training) -> Layout | None:
     agreeing = (
         one.layout
         for one, other in permutations(large, 2)
-        if not {*_large_axes(one.layout)} & {*_large_axes(other.layout)}
+        if not one.layout.large_axes.items() & other.layout.large_axes.items()
         and _agree(one, one, training)
         and _agree(one, other, training)
     )
     return next(agreeing, None)
-
-
-def _large_axes(layout: Layout) -> list[tuple[str, int]]:
-    return [(name, size) for name, size in layout.axes if size > 1]
 
 
 def _agree(one: LayoutPlay, other: LayoutPlay, training: Training) -> bool:

@@ -20,8 +20,8 @@ from syncverify.faces.whole_step.data import (
     Poison,
     constant_gradients,
 )
+from syncverify.faces.whole_step.graph import ForwardLines, noted_uses
 from syncverify.faces.whole_step.training import Training
-from syncverify.faces.whole_step.uses import ForwardLines, noted_uses
 from syncverify.faces.whole_step.watching import StepWatch
 from syncverify.faces.whole_step.wired import (
     Wired,

@@ -29,7 +29,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from syncverify.faces.whole_step.graph_functions import (
+from syncverify.faces.whole_step.graph import (
     GraphFunction,
     Leaves,
     functions_behind,
@@ -356,10 +356,14 @@ def watched_steps(*, notes_functions: bool = False) -> Iterator[None]:
     with ExitStack() as stack:
         if notes_functions:
             stack.enter_context(lines_noted())
-            stack.callback(register_module_forward_pre_hook(_sees_module).remove)
-            stack.callback(register_module_forward_hook(_sees_module_end).remove)
+            starts = _told(lambda watch, module: watch.leaves.sees_start(module))
+            ends = _told(lambda watch, module: watch.leaves.sees_end(module))
+            stack.callback(register_module_forward_pre_hook(starts).remove)
+            stack.callback(register_module_forward_hook(ends).remove)
         stack.callback(register_optimizer_step_pre_hook(_sees_step).remove)
-        stack.callback(register_optimizer_step_post_hook(_sees_end).remove)
+        stack.callback(
+            register_optimizer_step_post_hook(_told(StepWatch.sees_end)).remove
+        )
         for owner, name, seen in (
             (clip_grad, "_clip_grads_with_norm_", clips),
             (nn.utils, "clip_grads_with_norm_", clips),
@@ -397,16 +401,11 @@ def _seen_closure(watch: StepWatch, optimizer: Optimizer, argument: Any) -> Any:
     return closure
 
 
-def _sees_module(module: nn.Module, *_: object) -> None:
-    if (watch := _watch()) is not None:
-        watch.leaves.sees_start(module)
+def _told(see: Callable[[StepWatch, Any], None]) -> Callable[..., None]:
+    """Return a hook that lets the watch of its thread see a module or an optimizer."""
 
+    def hook(seen: Any, *_: object) -> None:
+        if (watch := _watch()) is not None:
+            see(watch, seen)
 
-def _sees_module_end(module: nn.Module, *_: object) -> None:
-    if (watch := _watch()) is not None:
-        watch.leaves.sees_end(module)
-
-
-def _sees_end(optimizer: Optimizer, *_: object) -> None:
-    if (watch := _watch()) is not None:
-        watch.sees_end(optimizer)
+    return hook

@@ -1,20 +1,21 @@
-"""The property of the order in which ranks use their common communicators."""
+"""The property of the order in which ranks use their common communicators, and where ranks part."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from syncverify.judge.evidence import Disagreement, Event
+from syncverify.judge.evidence import Disagreement, Event, Launched, Parting, Way
+from syncverify.judge.properties.disagreements import Rows, own_line
 from syncverify.judge.properties.judgement import Judgement, Needs, Property
 from syncverify.judge.traced import Traced, launches_of, shared_launches
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
+from syncverify.trace.run import Run
 
-Orders = Mapping[int, Sequence[CollectiveLaunch]]
 # By rank that does not reach its end: the launch at which it stands, and the ranks that are
 # missing there.
 Stuck = Mapping[int, tuple[CollectiveLaunch, set[int]]]
@@ -66,7 +67,7 @@ def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
 
 
 def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
-    cycle = circle_of(stuck)
+    cycle = _circle_of(stuck)
     ranks = sorted(cycle)
     summary = (
         f"ranks {ranks} {action} in orders that exclude each other: a deadlock "
@@ -92,7 +93,7 @@ def _in_turn(first: CollectiveLaunch, later: CollectiveLaunch) -> str:
     return f"{groups[0]}{first}; then {groups[1]}{later}"
 
 
-def _messages(launches: Orders) -> Iterator[Orders]:
+def _messages(launches: Rows) -> Iterator[Rows]:
     """Yield, for each pair of ranks, the order of its messages on each of the two.
 
     NCCL runs messages of a pair one after the other, but those of a batch together. So
@@ -109,7 +110,7 @@ def _messages(launches: Orders) -> Iterator[Orders]:
             yield orders
 
 
-def _in_step(orders: Orders) -> Orders:
+def _in_step(orders: Rows) -> Rows:
     """Return the launches on communicators whose ranks launch equally often."""
     # If the counts differ, `collectives_match_across_ranks` reports it: the n-th launches of
     # two ranks are different collectives.
@@ -125,12 +126,9 @@ def _in_step(orders: Orders) -> Orders:
     }
 
 
-def _stuck(orders: Orders) -> Stuck:
+def _stuck(orders: Rows) -> Stuck:
     """Return the ranks that are stuck where each waits at each launch for its peers."""
-    members: dict[CollectiveKey, set[int]] = {}
-    for rank, launches in orders.items():
-        for launch in launches:
-            members.setdefault(launch.key, set()).add(rank)
+    members = _launching(orders)
     heads = dict.fromkeys(orders, 0)
     missing = {place: {*ranks} for place, ranks in members.items()}
     ready = deque(orders)
@@ -152,7 +150,16 @@ def _stuck(orders: Orders) -> Stuck:
     return {rank: (head, missing[head.key]) for rank, head in standing.items()}
 
 
-def circle_of(stuck: Stuck) -> list[int]:
+def _launching(orders: Rows) -> Mapping[CollectiveKey, set[int]]:
+    """Return the ranks that launch each collective."""
+    ranks = defaultdict[CollectiveKey, set[int]](set)
+    for rank, launches in orders.items():
+        for launch in launches:
+            ranks[launch.key].add(rank)
+    return ranks
+
+
+def _circle_of(stuck: Stuck) -> list[int]:
     """Return a short cycle of ranks in which each rank waits for the next one."""
     cycles = []
     for start in stuck:
@@ -161,3 +168,68 @@ def circle_of(stuck: Stuck) -> list[int]:
             walked.append(following)
         cycles.append(walked[walked.index(following) :])
     return min(cycles, key=len)
+
+
+def parting(run: Run, met: CollectiveKey | None = None) -> Parting | None:
+    """Return where ranks part, by default those of the first collective that lacks a rank.
+
+    None if the traces tell nothing: ranks that never met, and no line that a rank launches again.
+    """
+    rows = {
+        rank: [*shared_launches(own.trace)]
+        for rank, own in enumerate(run.ranks)
+        if own.trace
+    }
+    crossed = tuple[Way, ...]()
+    if met is None:
+        stuck = _lacking(rows)
+        crossed = tuple(_crossed(stuck))
+        waiting = [way.launch for way in crossed] or [one for one, _ in stuck.values()]
+        if not waiting:
+            return None
+        met = waiting[0].key
+    group, ranks = met[:2], tuple(rank for rank in met.ranks if rank in rows)
+    own = {rank: [e for e in rows[rank] if e.key[:2] == group] for rank in ranks}
+    common = set.intersection(*({e.sequence for e in row} for row in own.values()))
+    met_before = [
+        e for e in own[ranks[0]] if e.sequence in common and e.sequence < met.sequence
+    ]
+    last = met_before[-1] if met_before else None
+    found = Parting(ranks, last, crossed, tuple(_unequal(own)))
+    return found if found.last or crossed or found.unequal else None
+
+
+def _lacking(rows: Rows) -> Stuck:
+    """Return the first launch of each rank that lacks ranks, and these."""
+    present = _launching(rows).items()
+    lacking = {key: ({*key.ranks} & rows.keys()) - own for key, own in present}
+    firsts = {
+        rank: next((each for each in launches if lacking[each.key]), None)
+        for rank, launches in rows.items()
+    }
+    return {
+        rank: (launch, lacking[launch.key]) for rank, launch in firsts.items() if launch
+    }
+
+
+def _crossed(stuck: Stuck) -> Iterator[Way]:
+    """Yield the collectives of a circle of ranks, where no rank that is not stuck is missing."""
+    while not all(lacking <= stuck.keys() for _, lacking in stuck.values()):
+        stuck = {rank: own for rank, own in stuck.items() if own[1] <= stuck.keys()}
+    if not stuck:
+        return
+    for key in dict.fromkeys(stuck[rank][0].key for rank in sorted(_circle_of(stuck))):
+        launches = {rank: own for rank, (own, _) in stuck.items() if own.key == key}
+        yield Way(tuple(launches), next(iter(launches.values())))
+
+
+def _unequal(rows: Rows) -> Iterator[Launched]:
+    """Yield the lines that some ranks launch more often than others, and not once alone."""
+    counts = [
+        Counter((each.operation, own_line(each)) for each in launches)
+        for launches in rows.values()
+    ]
+    for place in dict.fromkeys(place for own in counts for place in own):
+        times = tuple(own[place] for own in counts)
+        if len({*times}) > 1 < max(times):
+            yield Launched(*place, times)

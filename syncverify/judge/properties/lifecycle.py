@@ -15,8 +15,8 @@ from syncverify.judge.properties.circumstances import (
 )
 from syncverify.judge.properties.copied_buckets import refused_order
 from syncverify.judge.properties.judgement import Judgement, Property
+from syncverify.judge.properties.launch_order import parting
 from syncverify.judge.properties.matching import groups_that_differ
-from syncverify.judge.properties.parting import parting
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Clues, Raised, Sign, Violation, finding

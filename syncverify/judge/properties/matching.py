@@ -26,7 +26,7 @@ from syncverify.judge.properties.disagreements import (
     why,
 )
 from syncverify.judge.properties.judgement import Judgement, Property
-from syncverify.judge.properties.parting import parting
+from syncverify.judge.properties.launch_order import parting
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS

@@ -225,6 +225,14 @@ def is_close(
     return torch.allclose(*both, rtol=0.0, atol=tolerance, equal_nan=True)
 
 
+def are_close(
+    ours: torch.Tensor, theirs: torch.Tensor, tolerance: float
+) -> torch.Tensor:
+    """Return which elements are close; NaN equals NaN."""
+    is_same = (ours == theirs) | (ours.isnan() & theirs.isnan())
+    return is_same | ((ours.double() - theirs.double()).abs() <= tolerance)
+
+
 def size_of(value: torch.Tensor | None) -> float:
     """Return the largest element that is a number."""
     if value is None or not value.numel():

@@ -109,7 +109,7 @@ def is_number(factor: float, number: float) -> bool:
 
 def axis_sets(layout: Layout) -> Iterator[frozenset[str]]:
     """Yield the sets of axes with more than one rank, the small ones first."""
-    names = [name for name, size in layout.axes if size > 1]
+    names = layout.large_axes
     numbers = range(1, len(names) + 1)
     sets = chain.from_iterable(combinations(names, number) for number in numbers)
     yield from map(frozenset, sets)

@@ -253,12 +253,12 @@ def _biases(
 ) -> Iterator[causes.AddedBias]:
     """Yield biases whose names differ in numbers alone, pairs of such groups, then each bias."""
     split_over = play.squares(step).split_over
-    for axis in play.layout.names:
+    for axis in play.layout.large_axes:
         names = [
             name
             for name, value in start.items()
             if value is not None and value.dim() == 1 and bool(value.any())
-            if play.layout.size([axis]) > 1 and axis not in split_over.get(name, ())
+            if axis not in split_over.get(name, ())
         ]
         # Weights of norms have one dimension too.
         names.sort(key=lambda name: "bias" not in name)

@@ -73,6 +73,11 @@ class Layout:
         """Names of the axes."""
         return tuple(name for name, _ in self.axes)
 
+    @property
+    def large_axes(self) -> dict[str, int]:
+        """The axes with more than one rank, with their sizes."""
+        return {name: size for name, size in self.axes if size > 1}
+
     def size(self, axes: Iterable[str]) -> int:
         """Return the number of ranks over some axes."""
         sizes = dict(self.axes)

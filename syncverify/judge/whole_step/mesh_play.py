@@ -87,11 +87,6 @@ class Squares:
         return range(self.layout.num_ranks)
 
     @property
-    def large_axes(self) -> list[str]:
-        """The axes with more than one rank."""
-        return [name for name, size in self.layout.axes if size > 1]
-
-    @property
     def names(self) -> tuple[str, ...]:
         """The parameters that have a gradient."""
         return tuple(n for n in self.split_over if any(e.get(n) for e in self.by_rank))
@@ -117,7 +112,7 @@ class Squares:
         """Return the parameters by the axes that split them."""
         named = dict[frozenset[str], list[str]]()
         for name, axes in self.split_over.items():
-            named.setdefault(axes & {*self.large_axes}, []).append(name)
+            named.setdefault(axes.intersection(self.layout.large_axes), []).append(name)
         return {axes: tuple(names) for axes, names in named.items()}
 
     def total(self, rank: int, names: Sequence[str], axes: frozenset[str]) -> float:
@@ -128,12 +123,12 @@ class Squares:
             for name in names
         )
 
-    def of_first_rank(
-        self, names: Sequence[str], axes: frozenset[str], axis: str
-    ) -> list[float]:
-        """Return, for each rank, some parameters' squares on the first rank of an axis."""
+    def own_parts(self, names: Sequence[str], axes: frozenset[str]) -> list[float]:
+        """Return each rank's squares of some parameters, not added over some axes."""
         return [
-            self.total(self.layout.group(rank, {axis})[0], names, axes - {axis})
+            sum(
+                self.total(rank, [name], self.split_over[name] - axes) for name in names
+            )
             for rank in self.ranks
         ]
 

@@ -72,12 +72,19 @@ def norm_cause(found: ComparedValue, known: Known) -> causes.StepMistake:
 
 
 def wrong_squares(
-    norms: Mapping[int, float], squares: Squares, relative: float = RELATIVE
+    norms: Mapping[int, float],
+    squares: Squares,
+    relative: float = RELATIVE,
+    groups: Sequence[ParameterNames] = (),
 ) -> causes.NormMistake | None:
-    """Return which squares are left out, or added wrongly, in the norms of the ranks."""
+    """Return which squares are left out, or added wrongly, in the norms of the ranks.
+
+    One mistake treats a group of parameters alike; by default, those that the same axes split.
+    """
+    groups = groups or [*squares.classes().values()]
     found = [
-        (max(_off(norms[r], math.sqrt(totals[r])) for r in norms), cause)
-        for cause, totals in _mistakes(squares)
+        (max(_off(norms[r], math.sqrt(max(totals[r], 0.0))) for r in norms), cause)
+        for cause, totals in _mistakes(squares, groups)
     ]
     closest = min((off for off, _ in found), default=math.inf)
     if closest > relative:
@@ -92,27 +99,23 @@ def _off(norm: float, other: float) -> float:
     return abs(norm - other) / largest if largest else 0.0
 
 
-def _mistakes(squares: Squares) -> Iterator[WrongSquares]:
+def _mistakes(
+    squares: Squares, groups: Sequence[ParameterNames]
+) -> Iterator[WrongSquares]:
     """Yield mistakes, each with the squared norm that it gives on each rank."""
-    classes, ranks = squares.classes(), squares.ranks
-    right = {
-        axes: [squares.total(rank, names, axes) for rank in ranks]
-        for axes, names in classes.items()
-    }
-    for axes, names in classes.items():
-        others = [
-            sum(right[each][rank] for each in right if each != axes) for rank in ranks
-        ]
-        for cause, own in _of_class(squares, axes, names):
-            yield cause, [a + b for a, b in zip(own, others, strict=True)]
+    every = squares.whole(squares.names)
+    for names in groups:
+        rest = every - squares.whole(names)
+        yield causes.NormWithout(names), [rest for _ in squares.ranks]
+        for axes in axis_sets(squares.layout):
+            for cause, parts in _of_group(squares, names, axes):
+                yield cause, [rest + part for part in parts]
     for over in axis_sets(squares.layout):
-        split = [name for axes in classes if axes & over for name in classes[axes]]
+        split = tuple(n for n in squares.names if squares.split_over[n] & over)
         if split:
-            totals = [
-                sum(squares.total(r, classes[axes], axes - over) for axes in classes)
-                for r in ranks
-            ]
-            yield causes.NormOf(tuple(split), over, is_missing=True), totals
+            rest = every - squares.whole(split)
+            totals = [rest + part for part in squares.own_parts(split, over)]
+            yield causes.NormOf(split, over, is_missing=True), totals
             yield from _of_norms(squares, over, totals)
 
 
@@ -120,70 +123,18 @@ def _of_norms(
     squares: Squares, axes: frozenset[str], totals: Sequence[float]
 ) -> Iterator[WrongSquares]:
     """Yield mistakes that join the ranks' own norms over some axes, from the squares of these."""
-    norms = [math.sqrt(each) for each in totals]
+    norms = [math.sqrt(max(each, 0.0)) for each in totals]
     groups = [squares.layout.group(rank, axes) for rank in squares.ranks]
     for how, join in _JOINS.items():
         joined = [join([norms[rank] for rank in group]) ** 2 for group in groups]
         yield causes.NormOfNorms(how, axes), joined
 
 
-def _of_class(
-    squares: Squares, axes: frozenset[str], names: ParameterNames
-) -> Iterator[WrongSquares]:
-    """Yield mistakes of the parameters that some axes split, with the squares of these alone."""
-
-    def over(others: frozenset[str]) -> list[float]:
-        return [squares.total(rank, names, others) for rank in squares.ranks]
-
-    yield causes.NormWithout(names), [0.0 for _ in squares.ranks]
-    for axis in squares.large_axes:
-        yield causes.NormOf(names, frozenset({axis}), axis in axes), over(axes ^ {axis})
-    for axis in (each for each in squares.large_axes if each in axes):
-        first = squares.of_first_rank(names, axes, axis)
-        yield causes.NormOfOneRank(names, frozenset({axis})), first
-    if len(axes) > 1:
-        yield causes.NormOf(names, axes, is_missing=True), over(frozenset())
-
-
-def known_norm_mistake(
-    squares: Squares, norms: Mapping[int, float], relative: float
-) -> causes.NormMistake | None:
-    """Return the mistake that gives wrong norms of gradients with known elements, by rank.
-
-    Each element counts once, and groups of parameters may have one mistake.
-    """
-    for cause, totals in _mistakes_of_groups(squares):
-        if all(
-            math.isclose(norm, math.sqrt(max(totals[rank], 0.0)), rel_tol=relative)
-            for rank, norm in norms.items()
-        ):
-            return cause
-    return None
-
-
-def _mistakes_of_groups(squares: Squares) -> Iterator[WrongSquares]:
-    """Yield mistakes of groups of parameters, each with the squared norm that it gives on each rank."""
-    every, large = squares.whole(squares.names), {*squares.large_axes}
-    for names in _groups(squares):
-        rest = every - squares.whole(names)
-        if len(names) < len(squares.names):
-            yield causes.NormWithout(names), [rest for _ in squares.ranks]
-        for axis in squares.large_axes:
-            for cause, parts in _of_group(squares, names, axis):
-                yield cause, [rest + part for part in parts]
-    split = tuple(n for n in squares.names if squares.split_over[n] & large)
-    if split:
-        axes = frozenset().union(*(squares.split_over[n] for n in split)) & large
-        rest = every - squares.whole(split)
-        own = [squares.total(r, split, frozenset()) for r in squares.ranks]
-        yield causes.NormOf(split, axes, is_missing=True), [rest + each for each in own]
-
-
-def _groups(squares: Squares) -> list[ParameterNames]:
+def groups_of(squares: Squares) -> list[ParameterNames]:
     """Return parameters that one mistake may treat alike, the large groups first."""
     names, num_ranks = squares.names, len(squares.ranks)
     groups = [names]
-    for axis in squares.large_axes:
+    for axis in squares.layout.large_axes:
         split = {name for name in names if axis in squares.split_over[name]}
         groups.append(tuple(n for n in names if n in split))
         groups.append(tuple(n for n in names if n not in split))
@@ -197,25 +148,21 @@ def _groups(squares: Squares) -> list[ParameterNames]:
 
 
 def _of_group(
-    squares: Squares, names: ParameterNames, axis: str
+    squares: Squares, names: ParameterNames, axes: frozenset[str]
 ) -> Iterator[WrongSquares]:
-    """Yield mistakes of one axis, each with the squares that the parameters have in it."""
-    axes, split_over, ranks = frozenset({axis}), squares.split_over, squares.ranks
-    is_split = [axis in split_over[name] for name in names]
-    is_everywhere = all(len(squares.held(n)) == len(ranks) for n in names)
-    parts = [
-        sum(squares.total(rank, [name], split_over[name] - axes) for name in names)
-        for rank in ranks
-    ]
-    if all(is_split) and is_everywhere:
+    """Yield mistakes over some axes, each with the squares that the parameters have in it."""
+    split_over, ranks = [squares.split_over[name] for name in names], squares.ranks
+    are_whole = not any(axes & each for each in split_over)
+    is_everywhere = {len(squares.held(n)) for n in names} <= {0, len(ranks)}
+    parts = squares.own_parts(names, axes)
+    if is_everywhere and all(axes <= each for each in split_over):
         yield causes.NormOf(names, axes, is_missing=True), parts
-        first = [squares.of_first_rank([n], split_over[n], axis) for n in names]
-        sums = [sum(each) for each in zip(*first, strict=True)]
-        yield causes.NormOfOneRank(names, axes), sums
-    elif is_everywhere and not any(is_split):
+        first = [parts[squares.layout.group(rank, axes)[0]] for rank in ranks]
+        yield causes.NormOfOneRank(names, axes), first
+    elif is_everywhere and are_whole:
         whole = squares.whole(names) * squares.layout.size(axes)
         yield causes.NormOf(names, axes, is_missing=False), [whole for _ in ranks]
-    elif not any(is_split):
+    elif are_whole:
         yield causes.NormOf(names, axes, is_missing=True), parts
 
 

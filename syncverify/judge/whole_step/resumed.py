@@ -148,23 +148,22 @@ class ResumedPlay:
                 step = self.first_step
                 yield causes.WrongQuantity(quantity, step, cause, tuple(listed), total)
         if wrong and not loaded:
-            first = next((e for e in wrong if not self._is_elsewhere(e)), wrong[0])
+            ranks, step = self._values_of_ranks, self.first_step
+            read = (e for e in wrong if not is_read_elsewhere(e, ranks, step))
+            first = next(read, wrong[0])
             same = [
                 each
                 for each in values
                 if (each.step, each.quantity) == (first.step, first.quantity)
             ]
             # An optimizer may have tensors of its own, such as a flat slice or copies.
-            steps = [step for each in self._values_of_ranks for step in each.steps]
+            steps = [step for each in ranks for step in each.steps]
             is_all = not any(each.read_elsewhere or each.copied for each in steps)
             cause = causes.NotContinued(is_all_compared=is_all)
             differences = tuple(each for each in same if each.wrong_ranks)
             yield causes.WrongQuantity(
                 first.quantity, first.step, cause, differences, len(same)
             )
-
-    def _is_elsewhere(self, found: ComparedValue) -> bool:
-        return is_read_elsewhere(found, self._values_of_ranks, self.first_step)
 
     def _cause(self, found: ComparedValue) -> causes.StepMistake:
         """Return the mistake behind a wrong value after loading."""

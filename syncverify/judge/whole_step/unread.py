@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from syncverify.judge.whole_step.differences import GRADIENTS, ComparedValue
+from syncverify.judge.whole_step.differences import GRADIENTS, ComparedValue, are_close
 from syncverify.judge.whole_step.mesh_play import MeshPlay
 from syncverify.judge.whole_step.values import (
     NamedTensors,
@@ -117,15 +117,7 @@ def _is_right(value: ComparedValue, rank: int) -> torch.Tensor:
     ours = torch.zeros_like(expected) if got is None else got.double()
     if ours.shape != expected.shape:
         return torch.zeros_like(expected, dtype=torch.bool)
-    return _are_near(ours, expected, value.tolerance)
-
-
-def _are_near(
-    ours: torch.Tensor, theirs: torch.Tensor, tolerance: float
-) -> torch.Tensor:
-    """Return which elements are close."""
-    is_same = (ours == theirs) | (ours.isnan() & theirs.isnan())
-    return is_same | ((ours.double() - theirs.double()).abs() <= tolerance)
+    return are_close(ours, expected, value.tolerance)
 
 
 def _is_owned(value: ComparedValue, rank: int) -> torch.Tensor:
@@ -201,7 +193,7 @@ def _is_made(found: ComparedValue, made: Sequence[NamedTensors]) -> bool:
     for value in (each for each in found.got.values() if each is not None):
         others = [each.get(found.name) for each in made]
         near = [
-            _are_near(value, other, found.tolerance)
+            are_close(value, other, found.tolerance)
             for other in others
             if other is not None and other.shape == value.shape
         ]

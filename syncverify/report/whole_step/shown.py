@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.differences import ComparedValue, are_close
 
 # 17 digits tell any two numbers of float64 apart.
 _FEWEST_DIGITS: Final = 6
@@ -81,10 +81,7 @@ def _first_wrong(
     """Return the index of the first wrong element of a flat tensor; 0 where there is none."""
     if value is None or value.shape != expected.shape:
         return 0
-    ours, theirs = value.double().flatten(), expected.double().flatten()
-    is_right = (ours - theirs).abs() <= tolerance
-    is_right |= (ours == theirs) | (ours.isnan() & theirs.isnan())
-    wrong = (~is_right).nonzero()
+    wrong = (~are_close(value.flatten(), expected.flatten(), tolerance)).nonzero()
     return int(wrong[0]) if len(wrong) else 0
 
 

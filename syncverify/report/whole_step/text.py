@@ -44,6 +44,20 @@ _NAMED = {
     Quantity.LOADED_RATE: "learning rate of {} after loading",
 }
 
+# By a field of a play: what is said of the values that it names, and of its layout.
+_NAMES_UNSHOWN = {
+    "zero": "not shown: {}: gradients are zero on one rank in all steps; make more steps, or other "
+    "data",
+    "returned_apart": "not judged: {}, which the step returns: ranks of {} may return values of "
+    "their own parts",
+    "unread": "note: gradients of {} differ on ranks of {}, and no parameter depends on these: other "
+    "ranks update them",
+    "late": "not compared: {} after the last step of {}: the forward of a next step would gather "
+    "them; make one step more",
+    "absent": "not compared: {}: no rank has a parameter of this name",
+    "added": "not compared: {}: build() makes no such parameter",
+}
+
 
 def table(parity: Parity) -> list[str]:
     """Return the block that lists the layouts, with what was not judged; none without layouts."""
@@ -58,44 +72,24 @@ def table(parity: Parity) -> list[str]:
 def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
     """Yield notes on the values of which the plays show less than of others, or nothing."""
     for played in plays:
-        if played.zero and played.variation is None:
-            yield (
-                f"  not shown: {some_names(played.zero)}: gradients are zero on one rank in all "
-                "steps; make more steps, or other data"
-            )
+        layout = played.layout
         if not played.is_split:
             yield (
-                f"  note: all ranks of {played.layout} have the same rows: no axis splits the "
+                f"  note: all ranks of {layout} have the same rows: no axis splits the "
                 "batch. Say in `split` if one does"
             )
-        if played.returned_apart and played.variation is None:
-            yield (
-                f"  not judged: {some_names(played.returned_apart)}, which the step returns: ranks "
-                f"of {played.layout} may return values of their own parts"
-            )
-        if played.unread and played.variation is None:
-            yield (
-                f"  note: gradients of {some_names(played.unread)} differ on ranks of "
-                f"{played.layout}, and no parameter depends on these: other ranks update them"
-            )
+        for names, text in _NAMES_UNSHOWN.items() if played.variation is None else ():
+            if listed := getattr(played, names):
+                yield f"  {text.format(some_names(listed), layout)}"
         for each in played.unexplained:
             first = each.differences[0]
             rank, part = first.wrong_ranks[0], shown_part(first)
             yield (
                 f"  not judged: with gradients of all ones, the {each.quantity.value} of "
-                f"{played.layout} is {part.text(first.got[rank])}, and not "
+                f"{layout} is {part.text(first.got[rank])}, and not "
                 f"{part.text(first.expected[rank])}: another norm, or a mistake"
             )
-        if played.late and played.variation is None:
-            yield (
-                f"  not compared: {some_names(played.late)} after the last step of {played.layout}: "
-                "the forward of a next step would gather them; make one step more"
-            )
         yield from _of_lower_dtypes(played)
-        if played.absent:
-            yield f"  not compared: {some_names(played.absent)}: no rank has a parameter of this name"
-        if played.added:
-            yield f"  not compared: {some_names(played.added)}: build() makes no such parameter"
 
 
 def _unclipped(parity: Parity) -> Iterator[str]:
@@ -308,15 +302,13 @@ def headline(found: FoundMistake) -> str:
         layout = f"saved on {found.saved_on}, loaded on {layout}"
     if found.num_micro_batches > 1:
         layout = f"{layout}, {_micro_batches(found.num_micro_batches)}"
-    place = f"{layout}, step {finding.step + 1}, {_wrong_ranks(found)}"
+    wrong = wrong_ranks(finding)
+    is_all = len(wrong) == found.layout.num_ranks
+    ranks = "all ranks" if is_all else named("rank", wrong)
     names = some_names((each.name for each in finding.differences), _MAX_NAMES)
     what = _NAMED.get(finding.quantity, finding.quantity.value).format(names)
-    return f"{what}: {said(finding)} ({place})"
-
-
-def _wrong_ranks(found: FoundMistake) -> str:
-    wrong = wrong_ranks(found.finding)
-    return "all ranks" if len(wrong) == found.layout.num_ranks else named("rank", wrong)
+    meaning = words_of(finding.cause, finding.quantity).meaning
+    return f"{what}: {meaning} ({layout}, step {finding.step + 1}, {ranks})"
 
 
 def wrong_ranks(finding: WrongQuantity) -> list[int]:
@@ -330,11 +322,6 @@ def _scope(finding: WrongQuantity) -> str:
     count = f"{len(names)} of {finding.num_values}"
     is_listed = len(grouped_names(names)) <= _MAX_NAMES
     return count if is_listed else f"{count}: {some_names(names)}"
-
-
-def said(finding: WrongQuantity) -> str:
-    """Return the words of the cause of wrong values."""
-    return words_of(finding.cause, finding.quantity).meaning
 
 
 def change(found: FoundMistake) -> str:

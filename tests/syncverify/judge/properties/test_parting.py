@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from syncverify.judge.properties.parting import parting
+from syncverify.judge.properties.launch_order import parting
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import RankRun, Run
 from syncverify.trace.source_lines import SourceLine

@@ -1,23 +1,32 @@
-"""The autograd functions of a program in the graph of a loss, and the parameters behind their inputs.
+"""The graph of a loss: functions of the program in it, and uses of parameters, each with its line.
 
 We rely on a private name of torch: `_forward_cls` is the function of a node in the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 import torch
 from torch import nn
 from torch.autograd import Function
+from torch.autograd.graph import get_gradient_edge
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
+from typing_extensions import override
 
+from syncverify.judge.whole_step.mesh_play import Use
 from syncverify.judge.whole_step.values import AppliedFunction
+from syncverify.sim.device.torch_internals import (
+    next_sequence_number,
+    sequence_number_of,
+)
 from syncverify.trace.source_files import is_torch_line
-from syncverify.trace.source_lines import SourceLine, first_line, lines_among
+from syncverify.trace.source_lines import Origin, SourceLine, first_line, lines_among
 from syncverify.trace.stacks import calling_line
 
 _LINE: Final = "syncverify line"  # key of a node's notes
@@ -90,10 +99,11 @@ def lines_noted() -> Iterator[None]:
 
 def functions_behind(tensors: Any) -> list[GraphFunction]:
     """Return the functions of the program behind losses, the nearest to the losses first."""
+    losses = [each for each in tree_leaves(tensors) if isinstance(each, torch.Tensor)]
     leaves = dict[_Node, _Leaves]()
-    for each in tree_leaves(tensors):
-        if isinstance(each, torch.Tensor) and each.grad_fn is not None:
-            _find_leaves(each.grad_fn, leaves)
+    for node in _nodes(losses):
+        own = [node.variable] if hasattr(node, "variable") else []
+        leaves[node] = frozenset(own).union(*(leaves[e] for e in _inputs(node)))
     found = list[GraphFunction]()
     for node in reversed(leaves):
         function = getattr(node, "_forward_cls", None)
@@ -106,18 +116,67 @@ def functions_behind(tensors: Any) -> list[GraphFunction]:
     return found
 
 
-def _find_leaves(root: _Node, leaves: dict[_Node, _Leaves]) -> None:
-    """Note the leaves behind a node and behind all others that it needs, those first."""
-    stack = [root]
+class ForwardLines(TorchFunctionMode):
+    """The lines that make the nodes of autograd, by number; without those of custom functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_number = dict[int, Origin]()
+
+    @override
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        first = next_sequence_number()
+        result = func(*args, **(kwargs or {}))
+        if made := range(first, next_sequence_number()):
+            self.by_number |= dict.fromkeys(made, calling_line())
+        return result
+
+
+@contextmanager
+def noted_uses(
+    loss: torch.Tensor, parameters: Mapping[str, torch.Tensor], lines: ForwardLines
+) -> Iterator[dict[str, Sequence[Use]]]:
+    """Note uses by name in a backward pass within a block, in the order of the forward.
+
+    A view that several layers share is one use.
+    """
+    trained = {name: each for name, each in parameters.items() if each.requires_grad}
+    nodes = {name: get_gradient_edge(each).node for name, each in trained.items()}
+    # By the number of the node that uses the parameter, and the index of its input.
+    noted = {node: dict[tuple[int, int], Use]() for node in nodes.values()}
+
+    def note(
+        user: _Node, gradients: tuple[torch.Tensor | None, ...], _: object
+    ) -> None:
+        number = sequence_number_of(user)
+        for index, (node, _) in enumerate(user.next_functions):
+            if node in noted and (part := gradients[index]) is not None:
+                line = lines.by_number.get(number)
+                noted[node][number, index] = Use(part.clone(), line)
+
+    found = dict[str, Sequence[Use]]()
+    with ExitStack() as stack:
+        for user in _nodes([loss]):
+            if any(node in noted for node in _inputs(user)):
+                hook = user.register_hook(functools.partial(note, user))
+                stack.callback(hook.remove)
+        yield found
+    for name, node in nodes.items():
+        found[name] = [use for _, use in sorted(noted[node].items())]
+
+
+def _nodes(losses: Iterable[torch.Tensor]) -> Iterable[_Node]:
+    """Return the nodes behind losses, each after all others that it needs."""
+    found = dict[_Node, None]()
+    stack = [each.grad_fn for each in losses if each.grad_fn is not None]
     while stack:
-        node = stack[-1]
-        if missing := [each for each in _inputs(node) if each not in leaves]:
+        if missing := [each for each in _inputs(stack[-1]) if each not in found]:
             stack += missing
-            continue
-        stack.pop()
-        is_leaf = node.name().endswith("AccumulateGrad")
-        own = [node.variable] if is_leaf else []
-        leaves[node] = frozenset(own).union(*(leaves[e] for e in _inputs(node)))
+        else:
+            found[stack.pop()] = None
+    return found
 
 
 def _inputs(node: _Node) -> list[_Node]:
