@@ -75,11 +75,7 @@ def shrunk(training: Training, played: LayoutPlay, finding: WrongQuantity) -> Sm
 
 
 def for_values(training: Training, layout: Layout) -> tuple[LayoutPlay, OneRank] | None:
-    """Play another training for its values alone; None where it cannot be played.
-
-    Returns:
-        The play, and the values of one rank.
-    """
+    """Return another training's play, for its values, and those of one rank; None if it has none."""
     try:
         reference = reference_of(training, layout, noises=())
         return compare(training, layout, reference, finds_races=False), reference

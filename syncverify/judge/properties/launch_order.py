@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from syncverify.judge.evidence import Disagreement, Event, Launched, Parting, Way
@@ -128,7 +128,7 @@ def _in_step(orders: Rows) -> Rows:
 
 def _stuck(orders: Rows) -> Stuck:
     """Return the ranks that are stuck where each waits at each launch for its peers."""
-    members = _launching(orders)
+    members = matched(orders)
     heads = dict.fromkeys(orders, 0)
     missing = {place: {*ranks} for place, ranks in members.items()}
     ready = deque(orders)
@@ -150,13 +150,15 @@ def _stuck(orders: Rows) -> Stuck:
     return {rank: (head, missing[head.key]) for rank, head in standing.items()}
 
 
-def _launching(orders: Rows) -> Mapping[CollectiveKey, set[int]]:
-    """Return the ranks that launch each collective."""
-    ranks = defaultdict[CollectiveKey, set[int]](set)
-    for rank, launches in orders.items():
+def matched(
+    rows: Mapping[int, Iterable[CollectiveLaunch]],
+) -> dict[CollectiveKey, dict[int, CollectiveLaunch]]:
+    """Return the launch of each collective on each rank that launches it."""
+    found = dict[CollectiveKey, dict[int, CollectiveLaunch]]()
+    for rank, launches in rows.items():
         for launch in launches:
-            ranks[launch.key].add(rank)
-    return ranks
+            found.setdefault(launch.key, {})[rank] = launch
+    return found
 
 
 def _circle_of(stuck: Stuck) -> list[int]:
@@ -201,8 +203,8 @@ def parting(run: Run, met: CollectiveKey | None = None) -> Parting | None:
 
 def _lacking(rows: Rows) -> Stuck:
     """Return the first launch of each rank that lacks ranks, and these."""
-    present = _launching(rows).items()
-    lacking = {key: ({*key.ranks} & rows.keys()) - own for key, own in present}
+    present = matched(rows).items()
+    lacking = {key: ({*key.ranks} & rows.keys()) - own.keys() for key, own in present}
     firsts = {
         rank: next((each for each in launches if lacking[each.key]), None)
         for rank, launches in rows.items()

@@ -26,7 +26,7 @@ from syncverify.judge.properties.disagreements import (
     why,
 )
 from syncverify.judge.properties.judgement import Judgement, Property
-from syncverify.judge.properties.launch_order import parting
+from syncverify.judge.properties.launch_order import matched, parting
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
@@ -85,30 +85,26 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
 
 def mismatches(run: Run, reason: Reason) -> Iterator[Violation]:
     """Find collectives on which ranks do not agree, in the traces of any program."""
-    matched = _matched_launches(run)
+    launches = _matched_launches(run)
     found = [
         *groups_that_differ(run),
-        *_disagreements(run, matched, reason),
-        *_absences(run, matched),
+        *_disagreements(run, launches, reason),
+        *_absences(run, launches),
     ]
     yield from found or _reported(run)
 
 
 def _matched_launches(run: Run) -> _Matched:
-    matched: dict[CollectiveKey, dict[int, CollectiveLaunch]] = {}
-    for rank, rank_run in enumerate(run.ranks):
-        for launch in launches_of(rank_run.trace):
-            matched.setdefault(launch.key, {})[rank] = launch
-    return matched
+    return matched({rank: launches_of(e.trace) for rank, e in enumerate(run.ranks)})
 
 
-def _disagreements(run: Run, matched: _Matched, reason: Reason) -> Iterator[Violation]:
+def _disagreements(run: Run, listed: _Matched, reason: Reason) -> Iterator[Violation]:
     """Find the first collective of each communicator in which ranks disagree.
 
     Later collectives of that communicator are out of step and tell nothing new.
     """
     seen = set[tuple[str, tuple[int, ...]]]()
-    for (name, ranks, _), launches in matched.items():
+    for (name, ranks, _), launches in listed.items():
         (one, launch), *others = launches.items()
         for other, theirs in others:
             differs = theirs.matched_arguments != launch.matched_arguments
@@ -119,12 +115,12 @@ def _disagreements(run: Run, matched: _Matched, reason: Reason) -> Iterator[Viol
                 yield from _both(reason(launches, (one, other)), events, parted=parted)
 
 
-def _absences(run: Run, matched: _Matched) -> Iterator[Violation]:
+def _absences(run: Run, listed: _Matched) -> Iterator[Violation]:
     """Find ranks that issue fewer collectives than their peers, though the run ended."""
     if run.fault is not None:  # ranks may not have reached their launches
         return
     played = {rank for rank, own in enumerate(run.ranks) if own.trace}
-    for (_, ranks, _), launches in matched.items():
+    for (_, ranks, _), launches in listed.items():
         for rank in sorted((played & {*ranks}) - launches.keys()):
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"

@@ -83,7 +83,7 @@ def wrong_squares(
     """
     groups = groups or [*squares.classes().values()]
     found = [
-        (max(_off(norms[r], math.sqrt(max(totals[r], 0.0))) for r in norms), cause)
+        (max(_off(norm, totals[r]) for r, norm in norms.items()), cause)
         for cause, totals in _mistakes(squares, groups)
     ]
     closest = min((off for off, _ in found), default=math.inf)
@@ -94,8 +94,10 @@ def wrong_squares(
     return next(cause for off, cause in found if off <= near)
 
 
-def _off(norm: float, other: float) -> float:
-    largest = max(abs(norm), abs(other))
+def _off(norm: float, square: float) -> float:
+    """Return the relative difference of a norm and a squared one, which noise may make negative."""
+    other = math.sqrt(max(square, 0.0))
+    largest = max(abs(norm), other)
     return abs(norm - other) / largest if largest else 0.0
 
 
