@@ -176,16 +176,14 @@ def drawn(waits: AnsweredWaits) -> dict[str, Any]:
         "waits": {
             "columns": [*COLUMNS],
             "num_superfluous": len(waits.with_word("superfluous")),
-            "rows": [*map(_row, waits.answers)],
+            "rows": [
+                {
+                    "place": str(each.point.line),
+                    "code": each.code,
+                    "cells": [*cells_of(each)[1:]],
+                    "word": each.word,
+                }
+                for each in waits.answers
+            ],
         },
-    }
-
-
-def _row(answer: Answer) -> dict[str, Any]:
-    _, *others = cells_of(answer)
-    return {
-        "place": str(answer.point.line),
-        "code": answer.code,
-        "cells": others,
-        "word": answer.word,
     }

@@ -142,9 +142,8 @@ class Squares:
 
     def own_norm(self, rank: int) -> float:
         """Return the norm of the gradients that a rank has, with the shards of others."""
-        return math.sqrt(
-            sum(self.total(rank, names, axes) for axes, names in self.classes().items())
-        )
+        split = self.split_over.items()
+        return math.sqrt(sum(self.total(rank, [name], axes) for name, axes in split))
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,8 +176,7 @@ def coefficient_of(norm: float, clip: float) -> float:
 def clip_causes(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
     """Return the mistakes behind wrong gradients that the optimizer reads; each occurs once."""
     play, step = known.play, found[0].step
-    clip = play.clip
-    is_seen = play.clip_is_seen(step)
+    clip, is_seen = play.clip, play.clip_is_seen(step)
     plain = play.reference.tensors(Quantity.GRADIENT, step)
 
     def before_clip(found: ComparedValue) -> _RankGradients:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
@@ -21,7 +21,7 @@ from syncverify.judge.whole_step.values import Quantity, parameter_of
 from syncverify.replay_line import replay_line
 from syncverify.report.account import Account, Explanation
 from syncverify.report.simulation import explanation_of, pictures_of
-from syncverify.report.whole_step.shown import ShownPart, grouped_names, shown_part
+from syncverify.report.whole_step.shown import grouped_names, shown_part
 from syncverify.report.whole_step.text import (
     change,
     headline,
@@ -132,22 +132,21 @@ def _mistake(parity: Parity, found: FoundMistake) -> Explanation:
 
 def _value(value: ComparedValue) -> dict[str, Any]:
     part = shown_part(value)
+
+    def listed(values: Mapping[int, torch.Tensor | None]) -> dict[str, Any]:
+        return {
+            str(rank): None if e is None else [*part.elements(e.double()).values()]
+            for rank, e in values.items()
+        }
+
     return {
         "name": value.name,
         "wrong_ranks": value.wrong_ranks,
         "error": value.error,
         "elements": [*part.indices],
-        "observed": {
-            str(rank): _elements(each, part) for rank, each in value.got.items()
-        },
-        "expected": {
-            str(rank): _elements(each, part) for rank, each in value.expected.items()
-        },
+        "observed": listed(value.got),
+        "expected": listed(value.expected),
     }
-
-
-def _elements(value: torch.Tensor | None, part: ShownPart) -> list[float] | None:
-    return None if value is None else [*part.elements(value.double()).values()]
 
 
 def drawn(parity: Parity) -> dict[str, Any]:
