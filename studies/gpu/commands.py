@@ -72,7 +72,7 @@ def _finished(*arguments: str) -> subprocess.CompletedProcess[str]:
 def _quoted(done: subprocess.CompletedProcess[str]) -> list[str]:
     """Quote the beginning and the end: the launcher's traceback follows the line that counts."""
     lines = (done.stdout + done.stderr).replace(str(ROOT), ".").splitlines()
-    shown = lines if len(lines) <= 40 else [*lines[:10], "...", *lines[-30:]]
+    shown = lines if len(lines) <= 14 else [*lines[:7], "...", *lines[-6:]]
     return ["", "```text", *shown, "```"]
 
 
