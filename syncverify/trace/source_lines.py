@@ -84,7 +84,10 @@ def first_line(function: Any) -> SourceLine | None:
     is_ours = str(getattr(function, "__module__", "")).startswith("syncverify.")
     if code is None or is_ours:
         return None
-    return SourceLine(shown_path(code.co_filename), code.co_firstlineno, code.co_name)
+    first = code.co_firstlineno  # of its decorators
+    while linecache.getline(code.co_filename, first).lstrip().startswith("@"):
+        first += 1
+    return SourceLine(shown_path(code.co_filename), first, code.co_name)
 
 
 def shown_path(filename: str) -> str:

@@ -30,6 +30,7 @@ from syncverify.judge.whole_step.causes import (
     Scaled,
     StepMistake,
     Unexplained,
+    UsesWeighted,
     WrongQuantity,
 )
 from syncverify.judge.whole_step.differences import OneRank
@@ -45,6 +46,7 @@ _ROWS_OF_RANK: Final = "rows of a rank"
 _ROWS_OF_PART: Final = "rows of a micro-batch"
 # The axes whose ranks are counted, or the words of another number.
 _Number = frozenset[str] | str
+_Multiplied = Scaled | UsesWeighted  # whose factor may be a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,9 @@ def with_its_number(
     It was found in the play of the training, and made smaller. A mistake of another kind stays as it was.
     """
     cause = best.finding.cause
-    if not isinstance(cause, Scaled) or cause.is_scale:
+    if not isinstance(cause, _Multiplied) or getattr(cause, "is_scale", False):
+        return best.finding
+    if isinstance(cause, UsesWeighted) and not cause.axes:
         return best.finding
     first = [
         _seen(training, played, finding),
@@ -204,22 +208,21 @@ def with_its_number(
     return replace(best.finding, cause=_with_numbers(cause, left))
 
 
-def _with_numbers(cause: Scaled, left: list[_Number]) -> Scaled:
+def _with_numbers(cause: _Multiplied, left: list[_Number]) -> _Multiplied:
     sets = [each for each in left if isinstance(each, frozenset)]
     fewest = min(map(len, sets), default=0)
-    return replace(
-        cause,
-        axes=frozenset(each for each in sets if len(each) == fewest),
-        is_number_of_parts=_PARTS in left,
-        rows=tuple(e for e in left if isinstance(e, str) and e != _PARTS),
-    )
+    axes = frozenset(each for each in sets if len(each) == fewest)
+    if isinstance(cause, UsesWeighted):
+        return replace(cause, axes=axes)
+    rows = tuple(e for e in left if isinstance(e, str) and e != _PARTS)
+    return replace(cause, axes=axes, is_number_of_parts=_PARTS in left, rows=rows)
 
 
 def _seen(
     training: Training, played: LayoutPlay, finding: WrongQuantity
 ) -> _Seen | None:
     cause = finding.cause
-    if not isinstance(cause, Scaled) or not cause.factor:
+    if not isinstance(cause, _Multiplied) or not cause.factor:
         return None
     return _Seen(cause.factor, _numbers(training, played))
 

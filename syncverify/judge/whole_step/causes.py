@@ -66,13 +66,17 @@ class TermsWeighted(StepMistake):
 class UsesWeighted(StepMistake):
     """The uses of a parameter in the forward pass count by wrong factors in its gradient."""
 
-    factors: tuple[
-        float, ...
-    ]  # of each use, in the order of the forward; 1 where it is right
+    # Of each use, in the order of the forward; 1 where it is right.
+    factors: tuple[float, ...]
     # Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
     axes: frozenset[frozenset[str]] = frozenset()
     # Lines of the uses that count wrongly, of the first parameter.
     lines: tuple[SourceLine, ...] = ()
+
+    @property
+    def factor(self) -> float:
+        """The first wrong factor."""
+        return next((each for each in self.factors if each != 1), 1.0)
 
 
 # Names of right gradients that add up to a gradient, with the factor of each.

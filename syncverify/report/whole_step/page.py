@@ -119,6 +119,8 @@ def _mistake(parity: Parity, found: FoundMistake) -> Explanation:
             "step": finding.step + 1,
             "lines": [*map(str, found.places)],
             "layout": dict(found.layout.axes),
+            "sizes": dict(found.sizes),
+            "rows": found.num_rows,
             "micro_batches": found.num_micro_batches,
             "data": None if found.variation is None else found.variation.word,
             "saved_on": None if found.saved_on is None else dict(found.saved_on.axes),

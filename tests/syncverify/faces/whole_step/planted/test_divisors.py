@@ -52,7 +52,7 @@ def test_a_factor_of_some_ranks_is_no_lacking_sum(
 @pytest.mark.parametrize("factors", [[1 + 1e-10] * 2, [1, 1 + 1e-10]])
 def test_a_tiny_difference_is_no_factor_of_1(factors: list[float]) -> None:
     text = str(compare(step=scaled_by_rank(factors)))
-    assert "MISTAKE" in text
+    assert "1 VIOLATION" in text
     assert "by 1 " not in text
     assert "by 1," not in text
 

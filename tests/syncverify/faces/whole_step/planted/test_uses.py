@@ -34,6 +34,7 @@ class Changed(torch.autograd.Function):
             dist.all_reduce(one)
         changed = {
             "add": (one,),
+            "double": (2 * one,),
             "lose": (None,),
             "sum": (sum(others, one), None),
             "swap": (*others, one),
@@ -54,7 +55,7 @@ class Uses(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         second, a, b = self.w, self.a, self.b
-        if self.word in {"add", "lose"}:
+        if self.word in {"add", "double", "lose"}:
             (second,) = Changed.apply(self.word, second)  # type: ignore[no-untyped-call]
         elif self.word:
             a, b = Changed.apply(self.word, a, b)  # type: ignore[no-untyped-call]
@@ -87,6 +88,7 @@ def play(word: str, build: Any = Uses) -> Parity:
     ("word", "names", "words"),
     [
         ("add", "w", "use 2 of 3 in the forward pass counts 2 times what it should: the number of "),
+        ("double", "w", "use 2 of 3 in the forward pass counts 2 times what it should (dp=2"),
         ("lose", "w", "use 2 of 3 in the forward pass is lost"),
         ("sum", "ab", "a has that of a and that of b, b has zeros"),
         ("swap", "ab", "a has that of b, b has that of a"),
