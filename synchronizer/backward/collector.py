@@ -13,11 +13,13 @@ that started with None, the hook also copies each gradient into its view.
 """
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from filelock import FileLock  # which torch requires
 
 from syncverify.synchronizer.contract.errors import InvalidArgumentError
 
@@ -79,10 +81,17 @@ def extension() -> Any:
     # No import at the top: where CUDA is installed and no GPU is there, torch logs that then.
     from torch.utils import cpp_extension
 
+    source = str(Path(__file__).with_name("collector.cpp"))
     try:
-        return cpp_extension.load(
-            "syncverify_collector", [str(Path(__file__).with_name("collector.cpp"))]
-        )
+        folder = build_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "one_at_a_time"):
+            # A build that was killed leaves torch's lock, and the next one would wait for ever.
+            # Our lock ends with its process, so nobody builds while we hold it.
+            (folder / "lock").unlink(missing_ok=True)
+            return cpp_extension.load(
+                "syncverify_collector", [source], build_directory=str(folder)
+            )
     except (OSError, RuntimeError) as error:
         raise InvalidArgumentError(
             "the hook in C++ cannot be built",
@@ -90,3 +99,12 @@ def extension() -> Any:
             got=str(error).splitlines()[0],
             hint='SynchronizerConfig(gradient_hook="python") needs neither',
         ) from error
+
+
+def build_folder() -> Path:
+    """Return where the hook is built, for this torch."""
+    from torch.utils import cpp_extension
+
+    default = cpp_extension.get_default_build_root
+    root = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or default())
+    return root / f"syncverify-collector-{torch.__version__}"

@@ -100,7 +100,7 @@ def test_gradients_that_are_collected_are_counted_before_a_refusal(
     assert len(refusals) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_compiler
 def test_a_backward_that_raises_leaves_nothing_for_the_next_step(
     one_rank: None,
@@ -160,7 +160,7 @@ def test_the_harness_finds_nothing() -> None:
 def test_a_machine_without_a_compiler_is_refused_with_a_remedy(
     one_rank: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(*_: object) -> Callable[..., object]:
+    def load(*_: object, **__: object) -> Callable[..., object]:
         raise RuntimeError("Ninja is required to load C++ extensions\n...")
 
     monkeypatch.setattr(cpp_extension, "load", load)
@@ -174,3 +174,11 @@ def test_a_machine_without_a_compiler_is_refused_with_a_remedy(
         "  where:    rank 0 of 1",
         '  hint: SynchronizerConfig(gradient_hook="python") needs neither',
     ]
+
+
+@pytest.mark.long
+@needs_compiler
+def test_the_lock_of_a_build_that_was_killed_holds_nobody_up() -> None:
+    collector.extension()
+    (collector.build_folder() / "lock").touch()
+    collector.extension.__wrapped__()
