@@ -6,6 +6,7 @@ We rely on a private name of torch: `_forward_cls` is the function of a node in 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final, NamedTuple
@@ -83,10 +84,11 @@ def lines_noted() -> Iterator[None]:
 
     A program that has taken `apply` from its class before hides the line.
     """
-    apply = Function.apply.__func__  # type: ignore[attr-defined]  # a class method
+    # A class method, which torch 2.15 has in C++.
+    apply = inspect.getattr_static(Function, "apply")
 
     def applies(cls: type[Function], *args: Any, **more: Any) -> Any:
-        made = apply(cls, *args, **more)
+        made = apply.__get__(None, cls)(*args, **more)
         for each in tree_leaves(made):
             if isinstance(each, torch.Tensor) and each.grad_fn is not None:
                 node: _Node = each.grad_fn

@@ -193,6 +193,7 @@ def test_a_rank_that_ends_early_is_named(judged: Play, end: str) -> None:
     assert words in str(simulation)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_lost_rank_leaves_its_trace(recorded: Callable[..., Recording]) -> None:
     work = "for _ in range(50):\n    ones = ones * 1\n    dist.all_reduce(ones)\n"
@@ -204,6 +205,7 @@ def test_a_lost_rank_leaves_its_trace(recorded: Callable[..., Recording]) -> Non
     assert len(of_lost) >= 0.7 * len(of_other)
 
 
+@pytest.mark.long
 def test_a_rank_that_does_not_come_back_is_named_by_its_line(judged: Play) -> None:
     simulation = judged(f"{HEAD}while rank == 1:\n    pass\n", seconds=1)
     assert only(simulation) == "every_wait_completes"

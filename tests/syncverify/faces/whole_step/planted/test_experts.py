@@ -77,7 +77,7 @@ def test_experts_that_are_reduced_over_the_wrong_group_are_named(
     assert "`ep`" in str(result)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("norm", "cause", "words"),
     [
