@@ -23,7 +23,7 @@ verify: first
 first: $(INSTALLED)
 	$(RUN) synchronizer --backend sim --ranks 4 --examples 200 --seed 0 --jobs 2
 
-# Under two minutes on two cores.
+# Two and a half minutes on two cores.
 test: $(INSTALLED)
 	$(PYTEST) -m "not long"
 

@@ -55,7 +55,7 @@ def third() -> tuple[SearchResult, Counting, Listening]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SHRINK_RUNS", 30)
         monkeypatch.setattr(syncverify.search.shrinking, "_MAX_SIMPLER_RUNS", 10)
-        result = look(SkipsThird, backend, examples=30, progress=progress)
+        result = look(SkipsThird, backend, examples=16, progress=progress)
     return result, backend, progress
 
 
@@ -67,8 +67,8 @@ def test_no_scenario_is_played_twice(
     assert max(backend.played.values()) == 1
     simpler = sum(kind == "shrinking" for kind, _, _ in progress.events)
     assert simpler > 0
-    # `third` searches 30 examples.
-    assert len(backend.played) <= 30 + simpler
+    # `third` searches 16 examples.
+    assert len(backend.played) <= 16 + simpler
 
 
 @pytest.mark.long
@@ -78,7 +78,7 @@ def test_progress_hears_of_every_scenario_and_every_simpler_one(
     *_, progress = third
     events = progress.events
     played = [count for kind, _, count in events if kind == "played"]
-    assert played == list(range(1, 31))
+    assert played == list(range(1, 17))
     simpler = [(name, n) for kind, name, n in events if kind == "shrinking"]
     numbered = Counter(identity for identity, _ in simpler)
     assert numbered

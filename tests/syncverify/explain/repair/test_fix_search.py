@@ -142,6 +142,7 @@ class SendsFullBuckets:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_last_bucket_is_sent_by_wait_and_not_each_parameter_alone() -> None:
     subject = Subject("SendsFullBuckets", SendsFullBuckets, Capabilities())
     fix = find_fix(case_of(subject))
