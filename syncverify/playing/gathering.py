@@ -118,10 +118,10 @@ class Gathering(ABC, Generic[Process]):
 
     def rank_runs(self) -> tuple[RankRun, ...]:
         """Return the run of each rank, empty where none arrived."""
-        outcomes = [self.outcomes.get(rank) for rank in range(len(self.processes))]
+        results = {rank: each.result for rank, each in self.outcomes.items()}
         return tuple(
-            RankRun() if each is None else unpack_result(each.result)
-            for each in outcomes
+            unpack_result(results[rank]) if rank in results else RankRun()
+            for rank in range(len(self.processes))
         )
 
     def fault(self) -> Fault | None:
@@ -142,8 +142,7 @@ class Gathering(ABC, Generic[Process]):
 
     def _stall(self) -> Fault:
         """Return the fault of a rank that loops or is silent, not of the ranks that wait for it."""
-        finished = set(self.outcomes)
-        stalled = self.statuses
+        finished, stalled = set(self.outcomes), self.statuses
         issued = {rank: status.launches for rank, status in stalled.items()}
         launches = {**issued, **launches_of(self.outcomes)}
         # The innermost Python line belongs to the subject also while it calls C++, as in
@@ -169,9 +168,9 @@ class Gathering(ABC, Generic[Process]):
         if own_loop:
             rank = own_loop[0]
             return stall_fault("never_returns", (rank,), stalled[rank].lines)
-        all_ranks = tuple(sorted(launches))
+        stood = positions(launches, finished)
         return unmatched_fault(launches, finished) or stall_fault(
-            "deadlock", all_ranks, positions(launches, finished), stands(launches)
+            "deadlock", tuple(sorted(launches)), stood, stands(launches)
         )
 
     def gather(self) -> None:
@@ -205,13 +204,9 @@ class Gathering(ABC, Generic[Process]):
         if self._has_fault():
             return False
         self._ask(pause_seconds)
-        pending = [rank for rank in self.pending() if rank in self.statuses]
-        moved = [
-            rank
-            for rank in pending
-            if silences[rank].has_moved(self.statuses[rank].progress)
-        ]
-        return bool(moved)
+        answered = [rank for rank in self.pending() if rank in self.statuses]
+        moved = [silences[r].has_moved(self.statuses[r].progress) for r in answered]
+        return any(moved)
 
     def _finding(self, rank: int, silence: Silence) -> SilenceKind:
         """Return the finding of a window that passed without an outcome of the rank."""
@@ -225,16 +220,13 @@ class Gathering(ABC, Generic[Process]):
         """Tell whether no rank will ever move."""
         if all(finding == "idle" for finding in findings.values()):
             return True
-        return any(
-            finding == "endless" or (finding == "spent" and self._is_in_subject(rank))
-            for rank, finding in findings.items()
-        )
-
-    def _is_in_subject(self, rank: int) -> bool:
         # Without a line of the subject on its stack, a rank starts up or imports, which may
         # take much processor time and is no hang.
-        status = self.statuses.get(rank)
-        return status is None or bool(status.lines)
+        starting = {rank for rank, status in self.statuses.items() if not status.lines}
+        return any(
+            finding == "endless" or (finding == "spent" and rank not in starting)
+            for rank, finding in findings.items()
+        )
 
     def _has_fault(self) -> bool:
         """Tell whether a rank failed, so that others may never end."""

@@ -96,15 +96,9 @@ class TorchrunBackend:
         self.is_lost = False
         self._num_jobs = 0
         listen(self._hear)
-        machines = call_roll(
-            self._store,
-            facts_about(subject),
-            rank=self.rank,
-            world_size=self.world_size,
-        )
-        self._device = own_device(
-            transport, self._store, rank=self.rank, world_size=self.world_size
-        )
+        place = {"rank": self.rank, "world_size": self.world_size}
+        machines = call_roll(self._store, facts_about(subject), **place)
+        self._device = own_device(transport, self._store, **place)
         self._ranks = [
             RemoteRank(self._store, rank, machine, _SILENCE_SECONDS[transport])
             for rank, machine in enumerate(machines)
@@ -138,23 +132,17 @@ class TorchrunBackend:
             announced = {"epoch": self._epoch, "scenario": scenario.to_json()}
             self._store.set(f"job/{self._num_jobs}", json.dumps(announced))
             self._player.play(self._num_jobs, self._epoch, scenario, subject)
+            ranks, job = self._ranks[:num_ranks], self._num_jobs
             gathering = StoreGathering(
-                self._ranks[:num_ranks],
-                self._hang_timeout_seconds,
-                store=self._store,
-                job=self._num_jobs,
+                ranks, self._hang_timeout_seconds, store=self._store, job=job
             )
             gathering.gather()
             self.is_lost = bool(gathering.pending())
             if gathering.may_leave_collectives():
                 self._epoch += 1
             gathering.raise_errors()
-            line = replay_line(
-                token_of_a_death(scenario),
-                subject.name,
-                self.name,
-                subject.contract_choice,
-            )
+            token, contract = token_of_a_death(scenario), subject.contract_choice
+            line = replay_line(token, subject.name, self.name, contract)
             fault = gathering.fault_or_loss(line)
             return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 

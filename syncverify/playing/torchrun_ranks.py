@@ -163,13 +163,6 @@ class StoreGathering(Gathering[RemoteRank]):
         silent = {rank: self.processes[rank].why_silent() for rank in self.silent()}
         return {**self.died, **silent}
 
-    def _positions(self) -> list[str]:
-        """Return one line about each rank: how it was lost, or where it stands."""
-        issued = {rank: status.launches for rank, status in self.statuses.items()}
-        lines = [f"rank {rank}: {how}" for rank, how in sorted(self.lost().items())]
-        ended = [f"rank {rank}: has ended its part" for rank in sorted(self.outcomes)]
-        return [*lines, *positions(issued, ()), *ended]
-
     def fault_or_loss(self, again: str) -> Fault | None:
         """Return the reason why not all ranks reached their end.
 
@@ -181,13 +174,18 @@ class StoreGathering(Gathering[RemoteRank]):
         """
         if self._has_fault():
             return outcomes_fault(self.outcomes)
-        lost = self.lost()
-        if lost:
-            named = ", ".join(f"rank {rank}" for rank in sorted(lost))
-            place = f"in run {self.job}; to play that one: {again}"
-            lines = [f"lost {named}", *self._positions(), place]
-            raise NoVerdictError("\n  ".join(lines))
-        return self.fault()
+        lost = sorted(self.lost().items())
+        if not lost:
+            return self.fault()
+        issued = {rank: status.launches for rank, status in self.statuses.items()}
+        lines = [
+            f"lost {', '.join(f'rank {rank}' for rank, _ in lost)}",
+            *(f"rank {rank}: {how}" for rank, how in lost),
+            *positions(issued, ()),
+            *(f"rank {rank}: has ended its part" for rank in sorted(self.outcomes)),
+            f"in run {self.job}; to play that one: {again}",
+        ]
+        raise NoVerdictError("\n  ".join(lines))
 
     @override
     def _has_fault(self) -> bool:
@@ -207,7 +205,9 @@ class StoreGathering(Gathering[RemoteRank]):
                 return True
             if time.monotonic() - looked > _LOOK_SECONDS:
                 looked = time.monotonic()
-                if self._sees_a_loss():
+                self._note_ends()
+                looks = [self.processes[rank].look() for rank in self.pending()]
+                if self.died or None in looks:
                     return False
             time.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
@@ -229,12 +229,6 @@ class StoreGathering(Gathering[RemoteRank]):
         for rank in arrived:
             self.outcomes[rank] = unpack_outcome(self.store.get(keys[rank]))
         return bool(arrived)
-
-    def _sees_a_loss(self) -> bool:
-        self._note_ends()
-        return bool(self.died) or any(
-            self.processes[rank].look() is None for rank in self.pending()
-        )
 
     def _note_ends(self) -> None:
         ends = {rank: self.processes[rank].end() for rank in self.pending()}
