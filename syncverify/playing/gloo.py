@@ -172,12 +172,8 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
     for rank in fault.ranks:
         worker = gathering.processes[rank]
         may_be_ended = gathering.died.get(rank) in _FROM_OUTSIDE
-        is_proven = (
-            worker.num_jobs == 1
-            and rank in gathering.started
-            and not may_be_ended
-            and not worker.is_stopped()
-        )
+        has_begun = worker.num_jobs == 1 and rank in gathering.started
+        is_proven = has_begun and not may_be_ended and not worker.is_stopped()
         if rank in lost and not is_proven:
             words = f"the process of rank {rank} {gathering.end_of(rank)}"
             # A random killer hits two processes in a row now and then.

@@ -151,10 +151,9 @@ def _play(part: RankPart, result: RankRun) -> None:
     # A process without a GPU has streams, on all its threads.
     own, is_cpu = StreamQueues(), seat.device.type == "cpu"
     streams = host_streams(lambda: own) if is_cpu else nullcontext()
-    collectives = CollectiveRecording(part.recorder)
-    arithmetic = exact_arithmetic(seat.device)
+    rank, device, recorder = seat.rank, seat.device, part.recorder
+    collectives, arithmetic = CollectiveRecording(recorder), exact_arithmetic(device)
     with unlikely_start(), arithmetic, settings, variables, streams, collectives:
-        rank, device, recorder = seat.rank, seat.device, part.recorder
         play(scenario, part.subject, rank, result, recorder, device)
 
 

@@ -1,4 +1,4 @@
-"""A training script, started as torchrun starts it, and what it does beside its training.
+"""A training script in the process of a rank, started as torchrun starts it.
 
 - Functions that it registers with `atexit` run before the trace ends.
 - A process that it forks ends where it leaves the script, and is no second rank.
@@ -10,24 +10,45 @@ from __future__ import annotations
 import atexit
 import os
 import runpy
+import signal
 import sys
 import traceback
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from unittest.mock import patch
 
-from syncverify.errors import UsageError
-from syncverify.faces.simulation.program import Device
+import torch
+
+from syncverify.errors import RunEndedError, UsageError
+from syncverify.faces.simulation.process_calls import calls_on_ranks
+from syncverify.faces.simulation.program import Device, SimulatedProgram
+from syncverify.late_imports import import_dynamo
 from syncverify.plain_text import named
-from syncverify.sim.apart.rank_machine import RankPlace
+from syncverify.playing.messages import JobOutcome
+from syncverify.playing.process_rank import outcome_of
+from syncverify.playing.program.exact_arithmetic import exact_arithmetic
+from syncverify.processes.wire import Wire
+from syncverify.sim.apart.messages import Begun
+from syncverify.sim.apart.rank_machine import RankMachine, RankPlace, rank_machine
+from syncverify.sim.process_wide.rank_variables import one_machine
+from syncverify.sim.turns.refusals import OWN_THREAD, Refusals, refusal
+from syncverify.trace.records import Moment
+from syncverify.trace.run import RankRun
+from syncverify.trace.source_files import naming_torch
 
 # Nobody connects: the store is the machine's.
 _MASTER: Final = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+# Processes that a rank starts are no ranks: they find neither the machine nor its GPUs.
+_NO_SPAWN = patch.object(
+    torch.multiprocessing,
+    "spawn",
+    refusal("ranks that a script spawns; start them from outside, as torchrun does"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,3 +214,41 @@ def show_warnings(of_ranks: Mapping[int, Sequence[str]]) -> None:
             ranks_of[each].append(rank)
     for text, ranks in ranks_of.items():
         sys.stderr.write(f"{named('rank', ranks)}: {text}")
+
+
+def main(wire: Wire) -> None:
+    """Run the script of the job that comes on a wire, and send its outcome."""
+    torch.set_num_threads(1)
+    import_dynamo()
+    job: RankJob = wire.receive()
+    job.set_variables()
+    with (
+        one_machine(job.num_ranks),
+        rank_machine(wire, job.place) as machine,
+        warnings_kept() as kept,
+    ):
+        machine.recorder.moment = Moment("", 0)
+        signal.signal(signal.SIGINT, machine.turns.interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        wire.send(Begun())
+        came_to: JobOutcome | None = None
+        with suppress(RunEndedError):  # the signal may come late
+            came_to = outcome_of(
+                lambda: _run(job, machine),
+                job.rank,
+                Refusals("sim", lambda: None, OWN_THREAD),
+                lambda: machine.turns.has_ended,
+            )
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        machine.recorder.finish()
+        wire.send(machine.ended(came_to, kept))
+
+
+def _run(job: RankJob, machine: RankMachine) -> None:
+    setup = SimulatedProgram(
+        lambda: job.script.run(), job.num_ranks, job.device, names_torch=job.names_torch
+    )
+    is_eager = torch.compiler.set_stance("force_eager")
+    calls, naming = calls_on_ranks(machine.turns), naming_torch(is_on=job.names_torch)
+    with exact_arithmetic(), is_eager, calls, naming, _NO_SPAWN:
+        setup.on_rank(job.rank, machine.recorder, RankRun())
