@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +20,7 @@ from syncverify.faces.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.properties.registry import judge_traced
-from syncverify.judge.remarks import Remark, remarks_on
+from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.playing.faults import hub_fault
 from syncverify.processes.forked_process import start
@@ -65,12 +64,7 @@ def record(
 ) -> Recording:
     """Run a script as torchrun does, with a simulated machine in the process of each rank.
 
-    Args:
-        num_ranks: World size; all ranks share a machine.
-        names_torch: Whether reports name torch's own lines.
-
-    Returns:
-        The recording; of an interrupted run the traces so far.
+    All ranks share a machine. Of an interrupted run the recording has the traces so far.
 
     Raises:
         UsageError: The script is not there.
@@ -149,39 +143,24 @@ def judge(recording: Recording) -> Simulation:
     )
     if not found and not any([*launches_of(each.trace)] for each in run.ranks):
         return replace(unjudged, refused="no rank has issued a collective")
+    guilty_lines = {line for each in found for line in each.violation.evidence.lines}
+    remarks = tuple(remarks_on(run, guilty_lines))
+    options = ["--nproc", str(recording.num_ranks), "--device", recording.device]
+    options += ["-m"] if script.is_module else []
     return replace(
         unjudged,
         violations=found,
         run=run,
         num_runs=1,
         coverage=_AS_RECORDED,
-        remarks=tuple(_remarks(recording, found)),
-        recorded=_play_of(recording),
+        # After an interruption a wait may come later.
+        remarks=() if recording.was_interrupted else remarks,
+        recorded=ProgramPlay("", "", "record", tuple(options), script.arguments),
     )
 
 
-def _play_of(recording: Recording) -> ProgramPlay:
-    """Return how the script was played, without what was found."""
-    options = ["--nproc", str(recording.num_ranks), "--device", recording.device]
-    options += ["-m"] if recording.script.is_module else []
-    arguments = recording.script.arguments
-    return ProgramPlay("", "", "record", tuple(options), arguments)
-
-
-def _remarks(
-    recording: Recording, found: tuple[FoundInProgram, ...]
-) -> Iterator[Remark]:
-    if recording.was_interrupted:  # the wait may come later
-        return iter(())
-    guilty_lines = {line for each in found for line in each.violation.evidence.lines}
-    return remarks_on(recording.run, guilty_lines)
-
-
 def write_recording(recording: Recording, folder: Path) -> None:
-    """Write a recording, in the place of an earlier one.
-
-    Args:
-        folder: Its folder, which is made where it is missing.
+    """Write a recording, in the place of an earlier one; a missing folder is made.
 
     Raises:
         UsageError: The folder cannot be written.

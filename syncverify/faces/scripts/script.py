@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from unittest.mock import patch
 
 import torch
@@ -76,16 +76,13 @@ class Script:
     def run(self) -> None:
         """Run it as `python` runs it, and then the functions that it registers at exit."""
         with forked_processes_end(), exit_functions_run():
-            self._run()
-
-    def _run(self) -> None:
-        sys.argv = [self.target, *self.arguments]
-        if self.is_module:
-            sys.path.insert(0, str(Path.cwd()))
-            runpy.run_module(self.target, run_name="__main__", alter_sys=True)
-        else:
-            sys.path.insert(0, str(Path(self.target).resolve().parent))
-            runpy.run_path(self.target, run_name="__main__")
+            sys.argv = [self.target, *self.arguments]
+            if self.is_module:
+                sys.path.insert(0, str(Path.cwd()))
+                runpy.run_module(self.target, run_name="__main__", alter_sys=True)
+            else:
+                sys.path.insert(0, str(Path(self.target).resolve().parent))
+                runpy.run_path(self.target, run_name="__main__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +94,6 @@ class RankJob:
     num_ranks: int
     device: Device
     names_torch: bool = False
-
-    @property
-    def place(self) -> RankPlace:
-        """Place of the rank; all ranks share a machine."""
-        if self.device == "cpu":
-            return RankPlace(self.rank, self.num_ranks, is_for_nccl=False)
-        return RankPlace(self.rank, self.num_ranks, True, self.rank, self.num_ranks)
 
     def set_variables(self) -> None:
         """Set the variables that torchrun sets for a rank of one machine."""
@@ -165,15 +155,17 @@ def exit_functions_run() -> Iterator[None]:
 @contextmanager
 def forked_processes_end() -> Iterator[None]:
     """End a process that the block has forked, as Python ends it, where it leaves the block."""
-    process = os.getpid()
+    process, code = os.getpid(), 0
     try:
         yield
     except BaseException as error:
         if os.getpid() == process:
             raise
-        _end(_exit_code(error))
+        code = _exit_code(error)
     if os.getpid() != process:
-        _end(0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _exit_code(error: BaseException) -> int:
@@ -186,12 +178,6 @@ def _exit_code(error: BaseException) -> int:
     if error.code is not None:
         sys.stderr.write(f"{error.code}\n")
     return int(error.code is not None)
-
-
-def _end(code: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 @contextmanager
@@ -222,9 +208,13 @@ def main(wire: Wire) -> None:
     import_dynamo()
     job: RankJob = wire.receive()
     job.set_variables()
+    rank, size = job.rank, job.num_ranks  # all ranks share a machine
+    place = RankPlace(rank, size, is_for_nccl=False)
+    if job.device == "cuda":
+        place = RankPlace(rank, size, True, rank, size)
     with (
-        one_machine(job.num_ranks),
-        rank_machine(wire, job.place) as machine,
+        one_machine(size),
+        rank_machine(wire, place) as machine,
         warnings_kept() as kept,
     ):
         machine.recorder.moment = Moment("", 0)
@@ -235,7 +225,7 @@ def main(wire: Wire) -> None:
         with suppress(RunEndedError):  # the signal may come late
             came_to = outcome_of(
                 lambda: _run(job, machine),
-                job.rank,
+                rank,
                 Refusals("sim", lambda: None, OWN_THREAD),
                 lambda: machine.turns.has_ended,
             )

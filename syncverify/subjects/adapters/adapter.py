@@ -114,7 +114,7 @@ class Adapter(ParameterHolder):
 
     def no_sync(self) -> AbstractContextManager[Any]:
         """Return the context of micro-batches that must not be reduced."""
-        own: Callable[[], AbstractContextManager[Any]]
+        own: Callable[..., AbstractContextManager[Any]]
         own = getattr(self.wrapped, "no_sync", nullcontext)
         return own()
 
