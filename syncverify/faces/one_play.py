@@ -49,11 +49,7 @@ class PlayedScenario:
 
     @default_torch_state()
     def diagnosed(self) -> PlayedScenario:
-        """Play variants of the run, for a witness, the lines that decide and a fix.
-
-        Returns:
-            The same scenario, whose violations have what was found. That takes seconds.
-        """
+        """Play variants of the run, for a witness, the lines that decide and a fix; it takes seconds."""
         subject = self._resolved
         with closing(open_backend(self.backend, subject)) as opened:
             found = (diagnosed(each, subject, opened) for each in self.violations)

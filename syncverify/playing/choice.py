@@ -45,11 +45,7 @@ AnyBackend = SimBackend | StreamsBackend | GlooBackend | FakeBackend | TorchrunB
 
 
 def open_backend(name: str, subject: Subject) -> AnyBackend:
-    """Open a backend; the caller closes it.
-
-    Args:
-        name: One of `BACKEND_NAMES`. Under torchrun, `gloo` and those of NCCL use
-            torchrun's processes as ranks.
+    """Open one of `BACKEND_NAMES`; the caller closes it.
 
     Raises:
         UsageError: The name is unknown, the subject cannot run on the backend, or a layer of

@@ -90,12 +90,9 @@ class Gathering(ABC, Generic[Process]):
                 raise InternalError(f"rank {rank}:\n{outcome.harness_error}")
 
     def broken_connection(self) -> str:
-        """Say which rank could not connect to its peers, though no process was lost.
+        """Return the error of a rank that could not connect to its peers, though none was lost.
 
         The harness connects groups before the subject runs. On a busy machine that may fail.
-
-        Returns:
-            The rank and the error, or "" if all are connected, or a peer is the cause.
         """
         if self._has_cause():
             return ""
@@ -243,6 +240,5 @@ class Gathering(ABC, Generic[Process]):
     def _ask(self, seconds: float) -> None:
         """Ask each pending rank for its status; an outcome may come instead.
 
-        Args:
-            seconds: Length of a window. Answers are awaited for a share of it, at most.
+        Answers are awaited for a share of a window of some seconds, at most.
         """

@@ -98,11 +98,8 @@ def outcome_of(
     """Run the program of a rank that is this process, and return the outcome, errors included.
 
     No exception of the program is raised: the parent, in another process, could not catch it.
-    The first refusal counts more than the outcome. `has_ended` tells whether the run was ended
-    from outside, as the hub of simulated ranks does.
-
-    Returns:
-        The outcome, without a result; None if the run was ended from outside.
+    The first refusal counts more than the outcome. There is none if the run was ended from
+    outside, which `has_ended` tells, as the hub of simulated ranks does.
     """
     with refusals.of_the_process():
         outcome = _outcome_unless_refused(program, rank, has_ended)

@@ -51,10 +51,7 @@ def call_roll(
     world_size: int,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Sequence[str]:
-    """Wait until all ranks are there, and compare their facts.
-
-    Returns:
-        The machine of each rank.
+    """Wait until all ranks are there, compare their facts, and return the machine of each.
 
     Raises:
         NoVerdictError: A rank does not come, or the job is started again.

@@ -37,10 +37,8 @@ from syncverify.trace.run import FaultKind, RankRun, Run
 class SimBackend:
     """Plays scenarios on simulated ranks.
 
-    Args:
-        hang_timeout_seconds: How long a rank may keep its turn without progress before
-            the run is ended; see Note [A rank that does not come back].
-        watches_engine: Whether runs have a log of their backward passes, which takes time.
+    A rank that keeps its turn without progress ends the run after a time; see Note [A rank that does
+    not come back]. With `watches_engine` runs have a log of their backward passes, which takes time.
     """
 
     name = "sim"
@@ -67,10 +65,8 @@ class SimBackend:
     ) -> Run:
         """Play a scenario on all of its ranks.
 
-        Args:
-            schedule: Schedule to follow, or the decisions that take the place of timing, whose
-                `taken` holds each of them afterwards.
-            recorders: Recorders, by rank, that do more than write a trace.
+        It follows a schedule, or decisions in the place of timing, whose `taken` holds each of them
+        afterwards. Recorders, by rank, do more than write a trace.
 
         Raises:
             EnvironmentNotSupportedError: The subject asks for what is not simulated.

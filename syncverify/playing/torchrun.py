@@ -54,18 +54,11 @@ _STORE_IS_GONE = (
 
 
 class TorchrunBackend:
-    """Plays scenarios on the processes of a torchrun job.
+    """Plays scenarios on the processes of a torchrun job; rank 0 is the leader.
 
-    Args:
-        transport: A name of NCCL with one GPU per rank, or `gloo` on CPU.
-        subject: The synchronizer under test, which has to be the same on all machines.
-        hang_timeout_seconds: Time without progress of any rank after which a scenario is
-            ended; see Note [Patience with processes].
-
-    Attributes:
-        rank: Rank of this process; 0 is the leader.
-        is_lost: Whether a rank hangs or the store is gone, so that no more scenario can be
-            played.
+    The transport is a name of NCCL with one GPU per rank, or `gloo` on CPU. The subject has to be
+    the same on all machines. Without progress of any rank a scenario is ended after a time; see
+    Note [Patience with processes].
 
     Raises:
         EnvironmentNotSupportedError: The ranks run different code, or a GPU is missing.
@@ -93,6 +86,7 @@ class TorchrunBackend:
         self.world_size: int
         self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
         self._end_store = self._store.clone()  # for another thread
+        # Whether a rank hangs or the store is gone, so that no more scenario can be played.
         self.is_lost = False
         self._num_jobs = 0
         listen(self._hear)
@@ -147,10 +141,7 @@ class TorchrunBackend:
             return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
     def follow(self, subject: Subject) -> int:
-        """Play each scenario that the leader announces, until the leader ends.
-
-        Returns:
-            The exit code of the leader.
+        """Play each scenario that the leader announces, until the leader ends; return its exit code.
 
         Raises:
             NoVerdictError: The leader is gone.

@@ -59,8 +59,7 @@ class Helpers:
 class Pulse:
     """The thread that writes the signs of life of this rank, until the store is gone.
 
-    Args:
-        store: A client of torchrun's store that no other thread uses.
+    No other thread uses its client of the store.
     """
 
     def __init__(self, store: dist.Store, rank: int) -> None:
@@ -87,11 +86,7 @@ class Pulse:
 
 
 class RemoteRank:
-    """A rank of the job, as its signs of life show it.
-
-    Args:
-        patience_seconds: Time without a sign after which the rank is silent.
-    """
+    """A rank of the job, as its signs of life show it; without one it is silent after a time."""
 
     def __init__(
         self, store: dist.Store, rank: int, machine: str, patience_seconds: float
@@ -166,8 +161,7 @@ class StoreGathering(Gathering[RemoteRank]):
     def fault_or_loss(self, again: str) -> Fault | None:
         """Return the reason why not all ranks reached their end.
 
-        Args:
-            again: The command that plays the scenario again.
+        `again` is the command that plays the scenario again.
 
         Raises:
             NoVerdictError: A rank was lost, and no fault of a rank explains it.

@@ -29,9 +29,8 @@ class _Switch(NamedTuple):
 def exact_arithmetic(device: torch.device | None = None) -> Iterator[None]:
     """Compute exactly from the beginning of a block; set all switches back at its end.
 
-    Args:
-        device: Device of the block. On a GPU sums of real numbers are then computed in one
-            order, where torch knows how: two runs of one graph are equal to the bit.
+    On a GPU sums of real numbers are then computed in one order, where torch knows how: two runs of
+    one graph are equal to the bit.
     """
     switches = _switches()
     if device is not None and device.type == "cuda":

@@ -120,12 +120,9 @@ def _hooks(parameter: nn.Parameter) -> set[tuple[int, int]]:
 
 
 def calls_of_backward(loss: torch.Tensor) -> tuple[SourceLine, ...]:
-    """Run a plain backward and return the functions in user files that it called.
+    """Run a plain backward and return the first lines of the functions in user files that it called.
 
     A hook of a node is in no dictionary that Python can read, but it is called.
-
-    Returns:
-        First line of each function.
     """
     called: dict[SourceLine, None] = {}
 
@@ -171,10 +168,9 @@ def _sharing_storage(tensors: dict[str, torch.Tensor]) -> tuple[str, ...]:
 def held_by_subject(synchronizer: object) -> Held:
     """Count the tensors and handles of collectives that a synchronizer refers to.
 
-    Returns:
-        The numbers of objects that are reached by attributes, containers, class attributes,
-        variables and caches of functions, and by the global variables of the modules of the
-        synchronizer's classes. Other globals lead to the whole program, and are not followed.
+    They are reached by attributes, containers, class attributes, variables and caches of functions,
+    and by the global variables of the modules of the synchronizer's classes. Other globals lead to
+    the whole program, and are not followed.
     """
     owners = [synchronizer, *_globals_of(type(synchronizer))]
     return Held(*_count(owners), groups=num_groups())

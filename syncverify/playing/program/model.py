@@ -179,10 +179,8 @@ class LocalModel:
     ) -> torch.Tensor:
         """Compute a term with exactly the parameter's contribution as gradient.
 
-        Args:
-            at: Rank, step and micro-batch, by the names of arguments.
-            before: Parameters with an earlier term.
-            storages: By dtype and parameter; "" stands for all parameters.
+        Parameters `before` have earlier terms. A storage is of a dtype, and of one parameter, or of
+        all under the name "".
         """
         local = local_in_graph(self.parameters[spec.name], spec)
         constant = contribution(self.scenario, spec, **at)

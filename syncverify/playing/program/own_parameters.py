@@ -33,18 +33,15 @@ class _State(NamedTuple):
 
 
 class OwnParameters:
-    """Values of parameters that only the training program may change.
-
-    Attributes:
-        takes_values: Whether a subject may change values now, to make replicas equal.
-        had_forward: Whether a micro-batch has run since; torch's `replicate` changes values in it.
-    """
+    """Values of parameters that only the training program may change."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self.parameters = parameters
         self._states = _states(parameters)
         self._changed: dict[str, None] = {}
+        # Whether a subject may change values now, to make replicas equal.
         self.takes_values = False
+        # Whether a micro-batch has run since; torch's `replicate` changes values in it.
         self.had_forward = False
 
     @contextmanager

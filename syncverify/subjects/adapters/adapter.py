@@ -56,10 +56,8 @@ class LossModule(nn.Module):
 class ParameterHolder:
     """Holds the arguments of a subject until `bind()`.
 
-    Args:
-        param_groups: Parameters by group.
-        bucket_size_mb: Bucket size in MiB, called MB by most libraries.
-        require_accumulations: Micro-batches of the first step.
+    The bucket size is in MiB, which most libraries call MB. `require_accumulations` is the number
+    of micro-batches of the first step.
     """
 
     def __init__(
