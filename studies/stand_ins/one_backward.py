@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import MAX_ACCUMULATIONS
-from syncverify.subjects.ddp_variants import StaticGraphSubject
+from syncverify.subjects.ddp import StaticGraphSubject
 from syncverify.subjects.subject import resolve
 
 

@@ -24,9 +24,12 @@ from syncverify.command.process_exit import (
 from syncverify.command.recorded import reproduced_line
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.faces.scripts import recording
-from syncverify.faces.scripts.recording import Recording
+from syncverify.faces.scripts.recording import (
+    Recording,
+    read_recording,
+    write_recording,
+)
 from syncverify.faces.scripts.script import Script
-from syncverify.faces.scripts.trace_files import read_recording, write_recording
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.faces.simulation.simulate import simulations
 from syncverify.faces.simulation.simulation import Simulation

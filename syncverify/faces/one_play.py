@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -16,7 +15,6 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.isolation import default_torch_state, unexplained
-from syncverify.search.judge import Identity
 from syncverify.search.occurrences import Occurrences
 from syncverify.search.replayed import Replayed, observing, replayed
 from syncverify.subjects.subject import Subject, SubjectFactory, resolve
@@ -51,15 +49,10 @@ class PlayedScenario:
 
     @default_torch_state()
     def diagnosed(self) -> PlayedScenario:
-        """Play variants of the run, for a witness, the lines that decide and a fix.
-
-        Returns:
-            The same scenario, whose violations have what was found. That takes seconds.
-        """
-        with closing(open_backend(self.backend, self._resolved)) as opened:
-            found = (
-                diagnosed(each, self._resolved, opened) for each in self.violations
-            )
+        """Play variants of the run, for a witness, the lines that decide and a fix; it takes seconds."""
+        subject = self._resolved
+        with closing(open_backend(self.backend, subject)) as opened:
+            found = (diagnosed(each, subject, opened) for each in self.violations)
             return replace(self, violations=tuple(found))
 
 
@@ -98,12 +91,19 @@ def play(
     except UsageError as error:
         # The caller's mistake: no line of the harness explains it.
         raise error.with_traceback(None) from error.__cause__
+    # Violations that are no sign of another one, each with its signs.
+    met = Occurrences()
+    met.add(played.found)
+    violations = tuple(
+        replace(played.found[identity], related=related)
+        for identity, related in met.reported().items()
+    )
     return PlayedScenario(
         scenario=scenario,
         subject=found.name,
         backend=backend,
         contract=found.contract_choice,
-        violations=_counting(played.found),
+        violations=violations,
         launches_per_step=played.launches_per_step,
         _resolved=found,
     )
@@ -113,15 +113,3 @@ def play(
 def _played(reproducer: Reproducer, subject: Subject, backend: str) -> Replayed:
     with closing(open_backend(backend, subject)) as opened:
         return replayed(reproducer, subject, opened)
-
-
-def _counting(
-    violations: Mapping[Identity, FoundViolation],
-) -> tuple[FoundViolation, ...]:
-    """Return the violations that are no sign of another one, each with its signs."""
-    met = Occurrences()
-    met.add(violations)
-    return tuple(
-        replace(violations[identity], related=related)
-        for identity, related in met.reported().items()
-    )

@@ -23,11 +23,9 @@ _ONE_STEP: Final = Scenario(
 def with_announced_counts(subject: Subject, backend: str, notes: list[str]) -> Subject:
     """Return the subject; numbers of micro-batches vary if its instance takes them.
 
-    Args:
-        backend: Name of the backend. On `sim` and on `fake` one step makes an instance; on
-            `gloo` too if the contract promises other numbers.
-        notes: Receives a line where no instance shows the method, and where a contract promises
-            such numbers to a class that has no method to take them.
+    On `sim` and on `fake` one step makes an instance; on `gloo` too if the contract promises other
+    numbers. `notes` receives a line where no instance shows the method, and where a contract
+    promises such numbers to a class that has no method to take them.
     """
     if subject.may_announce:
         subject = _as_its_instance(subject, backend, notes)

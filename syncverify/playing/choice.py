@@ -45,11 +45,7 @@ AnyBackend = SimBackend | StreamsBackend | GlooBackend | FakeBackend | TorchrunB
 
 
 def open_backend(name: str, subject: Subject) -> AnyBackend:
-    """Open a backend; the caller closes it.
-
-    Args:
-        name: One of `BACKEND_NAMES`. Under torchrun, `gloo` and those of NCCL use
-            torchrun's processes as ranks.
+    """Open one of `BACKEND_NAMES`; the caller closes it.
 
     Raises:
         UsageError: The name is unknown, the subject cannot run on the backend, or a layer of
@@ -58,8 +54,7 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
             or its torch is one on which right programs fail.
         NoVerdictError: A rank of the torchrun job does not come.
     """
-    lacking = _lacking(name, subject.capabilities)
-    if lacking is not None:
+    if lacking := _lacking(name, subject.capabilities):
         raise UsageError(
             f"subject {subject.name!r} does not run on the {name} backend: it {lacking}"
         )
@@ -69,12 +64,9 @@ def open_backend(name: str, subject: Subject) -> AnyBackend:
     require_known_torch()
     require_known_groups(name)
     match name:
-        case "sim":
+        case "sim" | "streams":
             require_tested_torch()
-            return SimBackend()
-        case "streams":
-            require_tested_torch()
-            return StreamsBackend()
+            return SimBackend() if name == "sim" else StreamsBackend()
         case "gloo":
             is_torchrun = dist.is_torchelastic_launched()
             return TorchrunBackend("gloo", subject) if is_torchrun else GlooBackend()
@@ -110,8 +102,8 @@ def limits_of(backend: str, capabilities: Capabilities) -> list[str]:
     return limits
 
 
-def _lacking(name: str, needs: Capabilities) -> str | None:
-    """Return the need of a subject that a backend does not meet."""
+def _lacking(name: str, needs: Capabilities) -> str:
+    """Return the need of a subject that a backend does not meet, or ""."""
     if name in {"gloo", "fake"} and needs.device == "cuda":
         return (
             "has a contract with device = 'cuda'; use --backend sim, nccl with GPUs, "
@@ -121,7 +113,7 @@ def _lacking(name: str, needs: Capabilities) -> str | None:
         return "keeps state for a whole process; use --backend gloo"
     if name == "fake" and needs.needs_data:
         return "needs the results of collectives"
-    return None
+    return ""
 
 
 def _check_nccl(name: str) -> None:

@@ -48,8 +48,7 @@ from syncverify.sim.recording.threads import (
     thread_identity,
 )
 from syncverify.sim.sharding_plans import obvious_plans
-from syncverify.sim.turns.scheduler import EndedRanks, RankThread, Scheduler, own_rank
-from syncverify.sim.turns.stalls import Stall
+from syncverify.sim.turns.scheduler import Scheduler, own_rank
 from syncverify.subjects.subject import Subject
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import RankRun, Run
@@ -77,8 +76,10 @@ class FakeBackend:
     def run(self, scenario: Scenario, subject: Subject) -> Run:
         """Play a scenario, rank after rank, until one raises; gradients mean nothing."""
         announce(scenario)
-        num_ranks = scenario.mesh.num_ranks
-        chosen = _chosen_ranks(scenario)
+        all_ranks = range(scenario.mesh.num_ranks)
+        chosen: Sequence[int] = all_ranks
+        if len(all_ranks) > MAX_RANKS_PLAYED_IN_FULL:
+            chosen = representatives(scenario.mesh, scenario.parameters)
         recorders = [_FakeRecorder() for _ in chosen]
         streams_by_index = [StreamQueues() for _ in chosen]
         played = {rank: RankRun() for rank in chosen}
@@ -92,43 +93,29 @@ class FakeBackend:
             progress=lambda: sum(len(r.trace) for r in recorders),
             backend=self.name,
         )
+
+        def own_streams() -> StreamQueues | None:
+            index = own_rank()  # None outside of all ranks
+            return None if index is None else streams_by_index[index]
+
         world, own_threads = thread_local_world(), refusing_threads_that_communicate()
-        streams = host_streams(lambda: _own(streams_by_index))
+        streams = host_streams(own_streams)
         with world, own_threads, streams, obvious_plans(), rank_environment(has_groups):
             threads, stall = scheduler.run(program)
+        # Indices of threads become the global ranks that they played.
+        threads = [replace(thread, rank=chosen[thread.rank]) for thread in threads]
+        if stall is not None:
+            stall = replace(stall, ranks=tuple(chosen[index] for index in stall.ranks))
         absent = RankRun()
         return Run(
             self.name,
-            tuple(played.get(rank, absent) for rank in range(num_ranks)),
-            threads_fault(*_by_global_rank(chosen, threads, stall)),
+            tuple(played.get(rank, absent) for rank in all_ranks),
+            threads_fault(threads, stall),
             carries_data=False,
         )
 
     def close(self) -> None:
         """Do nothing: no rank outlives its run."""
-
-
-def _own(streams_by_index: Sequence[StreamQueues]) -> StreamQueues | None:
-    """Return the streams of the calling thread's rank, or None outside of all ranks."""
-    index = own_rank()
-    return None if index is None else streams_by_index[index]
-
-
-def _chosen_ranks(scenario: Scenario) -> tuple[int, ...]:
-    if scenario.mesh.num_ranks <= MAX_RANKS_PLAYED_IN_FULL:
-        return tuple(range(scenario.mesh.num_ranks))
-    return representatives(scenario.mesh, scenario.parameters)
-
-
-def _by_global_rank(
-    chosen: Sequence[int], threads: Sequence[RankThread], stall: Stall | None
-) -> EndedRanks:
-    """Replace the indices of threads by the global ranks that they played."""
-    named = [replace(thread, rank=chosen[thread.rank]) for thread in threads]
-    if stall is None:
-        return EndedRanks(named, None)
-    ranks = tuple(chosen[index] for index in stall.ranks)
-    return EndedRanks(named, replace(stall, ranks=ranks))
 
 
 def _play_rank(
@@ -137,14 +124,14 @@ def _play_rank(
     init_fake_process_group(rank=rank, world_size=scenario.mesh.num_ranks)
     try:
         with CollectiveRecording(recorder):
-            build = _build_own_mesh
+            build = _own_mesh
             play(scenario, subject, rank, result, recorder, mesh_builder=build)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
 
 
-def _build_own_mesh(spec: MeshSpec, device: torch.device) -> DeviceMesh:
+def _own_mesh(spec: MeshSpec, device: torch.device) -> DeviceMesh:
     """Build a mesh with the process groups of this rank alone."""
     # `init_device_mesh` makes the groups of all ranks: 16,448 on a mesh of 8 x 8 x 1024.
     own = [

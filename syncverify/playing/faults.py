@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import traceback
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -98,13 +99,9 @@ def _is_clear(error: BaseException) -> bool:
 
 
 def _refused_sizes(message: str) -> tuple[int, ...]:
-    """Return the two sizes that an error of torch names, in elements.
+    """Return the two sizes that an error of torch names in its words, in elements.
 
-    Torch has no exception with these numbers, so they are read from its words.
-
-    Returns:
-        Sizes, in elements; of a slice, its length and the elements that are left for it. Empty
-        for any other error.
+    Of a slice they are its length and the elements that are left for it. Any other error has none.
     """
     if found := _SLICE.search(message):
         start, length, whole = map(int, found.groups())
@@ -173,15 +170,14 @@ def unmatched_fault(
 ) -> Fault | None:
     """Return the fault of collectives that do not match, and so never end.
 
-    Returns:
-        A mismatch of two ranks in one collective, or the ranks that issued fewer
-        collectives than a peer of the communicator; None if all match.
+    It is a mismatch of two ranks in one collective, or the ranks that issued fewer collectives
+    than a peer of the communicator; None if all match.
     """
     # The launches of each collective, in rank order.
-    arrivals: dict[CollectiveKey, list[tuple[int, CollectiveLaunch]]] = {}
+    arrivals = defaultdict[CollectiveKey, list[tuple[int, CollectiveLaunch]]](list)
     for rank, issued in sorted(launches.items()):
         for launch in issued:
-            arrivals.setdefault(launch.key, []).append((rank, launch))
+            arrivals[launch.key].append((rank, launch))
     for (first, launch), *others in arrivals.values():
         for rank, other in others:
             if other.matched_arguments != launch.matched_arguments:

@@ -90,12 +90,9 @@ class Gathering(ABC, Generic[Process]):
                 raise InternalError(f"rank {rank}:\n{outcome.harness_error}")
 
     def broken_connection(self) -> str:
-        """Say which rank could not connect to its peers, though no process was lost.
+        """Return the error of a rank that could not connect to its peers, though none was lost.
 
         The harness connects groups before the subject runs. On a busy machine that may fail.
-
-        Returns:
-            The rank and the error, or "" if all are connected, or a peer is the cause.
         """
         if self._has_cause():
             return ""
@@ -118,10 +115,10 @@ class Gathering(ABC, Generic[Process]):
 
     def rank_runs(self) -> tuple[RankRun, ...]:
         """Return the run of each rank, empty where none arrived."""
-        outcomes = [self.outcomes.get(rank) for rank in range(len(self.processes))]
+        results = {rank: each.result for rank, each in self.outcomes.items()}
         return tuple(
-            RankRun() if each is None else unpack_result(each.result)
-            for each in outcomes
+            unpack_result(results[rank]) if rank in results else RankRun()
+            for rank in range(len(self.processes))
         )
 
     def fault(self) -> Fault | None:
@@ -142,8 +139,7 @@ class Gathering(ABC, Generic[Process]):
 
     def _stall(self) -> Fault:
         """Return the fault of a rank that loops or is silent, not of the ranks that wait for it."""
-        finished = set(self.outcomes)
-        stalled = self.statuses
+        finished, stalled = set(self.outcomes), self.statuses
         issued = {rank: status.launches for rank, status in stalled.items()}
         launches = {**issued, **launches_of(self.outcomes)}
         # The innermost Python line belongs to the subject also while it calls C++, as in
@@ -169,9 +165,9 @@ class Gathering(ABC, Generic[Process]):
         if own_loop:
             rank = own_loop[0]
             return stall_fault("never_returns", (rank,), stalled[rank].lines)
-        all_ranks = tuple(sorted(launches))
+        stood = positions(launches, finished)
         return unmatched_fault(launches, finished) or stall_fault(
-            "deadlock", all_ranks, positions(launches, finished), stands(launches)
+            "deadlock", tuple(sorted(launches)), stood, stands(launches)
         )
 
     def gather(self) -> None:
@@ -205,13 +201,9 @@ class Gathering(ABC, Generic[Process]):
         if self._has_fault():
             return False
         self._ask(pause_seconds)
-        pending = [rank for rank in self.pending() if rank in self.statuses]
-        moved = [
-            rank
-            for rank in pending
-            if silences[rank].has_moved(self.statuses[rank].progress)
-        ]
-        return bool(moved)
+        answered = [rank for rank in self.pending() if rank in self.statuses]
+        moved = [silences[r].has_moved(self.statuses[r].progress) for r in answered]
+        return any(moved)
 
     def _finding(self, rank: int, silence: Silence) -> SilenceKind:
         """Return the finding of a window that passed without an outcome of the rank."""
@@ -225,16 +217,13 @@ class Gathering(ABC, Generic[Process]):
         """Tell whether no rank will ever move."""
         if all(finding == "idle" for finding in findings.values()):
             return True
-        return any(
-            finding == "endless" or (finding == "spent" and self._is_in_subject(rank))
-            for rank, finding in findings.items()
-        )
-
-    def _is_in_subject(self, rank: int) -> bool:
         # Without a line of the subject on its stack, a rank starts up or imports, which may
         # take much processor time and is no hang.
-        status = self.statuses.get(rank)
-        return status is None or bool(status.lines)
+        starting = {rank for rank, status in self.statuses.items() if not status.lines}
+        return any(
+            finding == "endless" or (finding == "spent" and rank not in starting)
+            for rank, finding in findings.items()
+        )
 
     def _has_fault(self) -> bool:
         """Tell whether a rank failed, so that others may never end."""
@@ -251,6 +240,5 @@ class Gathering(ABC, Generic[Process]):
     def _ask(self, seconds: float) -> None:
         """Ask each pending rank for its status; an outcome may come instead.
 
-        Args:
-            seconds: Length of a window. Answers are awaited for a share of it, at most.
+        Answers are awaited for a share of a window of some seconds, at most.
         """

@@ -42,12 +42,7 @@ _MAX_UNEXPLAINED = 3
 
 
 class GlooBackend:
-    """Plays scenarios on real processes.
-
-    Args:
-        hang_timeout_seconds: Time without progress of any rank after which the run is
-            ended; see Note [Patience with processes].
-    """
+    """Plays scenarios on real processes, with Note [Patience with processes]."""
 
     name = "gloo"
 
@@ -147,9 +142,8 @@ class Doubt:
 def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None:
     """Say why a process that was lost, or a connection, may not be the scenario's fault.
 
-    Returns:
-        The doubt. None if there is no loss, or if the loss is the scenario's: the process was
-        new, it had taken the job, and nothing outside of it ends or stops it like that.
+    There is no doubt without a loss, nor if the loss is the scenario's: the process was new, it had
+    taken the job, and nothing outside of it ends or stops it like that.
     """
     if fault is None:
         return None
@@ -172,12 +166,8 @@ def doubt_about(fault: Fault | None, gathering: WorkerGathering) -> Doubt | None
     for rank in fault.ranks:
         worker = gathering.processes[rank]
         may_be_ended = gathering.died.get(rank) in _FROM_OUTSIDE
-        is_proven = (
-            worker.num_jobs == 1
-            and rank in gathering.started
-            and not may_be_ended
-            and not worker.is_stopped()
-        )
+        has_begun = worker.num_jobs == 1 and rank in gathering.started
+        is_proven = has_begun and not may_be_ended and not worker.is_stopped()
         if rank in lost and not is_proven:
             words = f"the process of rank {rank} {gathering.end_of(rank)}"
             # A random killer hits two processes in a row now and then.

@@ -73,11 +73,11 @@ def _recorded_collectives() -> bool:
     # A thread of its own, whose world ends with it where torch cannot end the group.
     with thread_local_world(), ThreadPoolExecutor(1) as thread:
         trace = thread.submit(_trace_of_a_fake_rank).result()
-    seen = [each for each in trace if isinstance(each, CollectiveLaunch)]
-    launches = [
-        (each.operation, each.reduce_op, each.ranks, each.root) for each in seen
-    ]
-    return launches == _LAUNCHES
+    return [
+        (each.operation, each.reduce_op, each.ranks, each.root)
+        for each in trace
+        if isinstance(each, CollectiveLaunch)
+    ] == _LAUNCHES
 
 
 def _trace_of_a_fake_rank() -> list[TraceRecord]:
@@ -123,10 +123,9 @@ def _redistribute() -> None:
 
 
 def _ends_of_groups() -> bool:
-    environment = dict(os.environ)
-    use_loopback(environment)
     kept = KeptTransports()
-    with patch.dict(os.environ, environment):
+    with patch.dict(os.environ):
+        use_loopback()
         is_first_right = _plays_and_ends(kept, is_clean=True)
         of_first = [*map(id, kept.transports())]
         is_second_right = _plays_and_ends(kept, is_clean=False)

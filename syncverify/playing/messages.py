@@ -10,13 +10,13 @@ unpickler for weights, which makes objects of listed classes alone.
 from __future__ import annotations
 
 import io
+import itertools
 import pickletools
 import sys
 import threading
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar
@@ -228,11 +228,14 @@ def pack_subject(subject: Subject) -> bytes:
     try:
         while True:
             packed: bytes = cloudpickle.dumps(subject)
-            found = [
-                module
-                for module in _named_modules(packed)
-                if module not in by_value and not _can_be_imported(module)
-            ]
+            # A pickle names modules as imports or as text.
+            texts = [each for _, each, _ in pickletools.genops(packed)]
+            named = (sys.modules.get(t) for t in texts if isinstance(t, str))
+            found = {
+                module: None
+                for module in named
+                if module and module not in by_value and not _can_be_imported(module)
+            }
             if not found:
                 return packed
             for module in found:
@@ -241,13 +244,6 @@ def pack_subject(subject: Subject) -> bytes:
     finally:
         for module in by_value:
             cloudpickle.unregister_pickle_by_value(module)
-
-
-def _named_modules(packed: bytes) -> list[ModuleType]:
-    """Return the imported modules that a pickle names, as imports or as text."""
-    arguments = (argument for _, argument, _ in pickletools.genops(packed))
-    names = dict.fromkeys(name for name in arguments if isinstance(name, str))
-    return [sys.modules[name] for name in names if name in sys.modules]
 
 
 def _can_be_imported(module: ModuleType) -> bool:
@@ -261,21 +257,16 @@ def _can_be_imported(module: ModuleType) -> bool:
     if parts[0] in {*sys.stdlib_module_names, "__main__", "syncverify"}:
         return True  # see Note [Every process imports this package]
     path: Sequence[str] | None = None
-    spec: ModuleSpec | None = None
-    for depth in range(len(parts)):
-        spec = _find(".".join(parts[: depth + 1]), path)
+    origin: str | None = None
+    for name in itertools.accumulate(parts, "{}.{}".format):
+        # importlib.util.find_spec would ask sys.modules first.
+        specs = (finder.find_spec(name, path) for finder in sys.meta_path)
+        spec = next(filter(None, specs), None)
         if spec is None:
             return False
-        path = spec.submodule_search_locations
+        path, origin = spec.submodule_search_locations, spec.origin
     # An entry of `sys.path` may have `..` or a link in it, and so has the name of the file then.
-    origin = None if spec is None else spec.origin
     return origin is not None and Path(origin).resolve() == Path(file).resolve()
-
-
-def _find(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
-    # importlib.util.find_spec would ask sys.modules first.
-    specs = (finder.find_spec(name, path) for finder in sys.meta_path)
-    return next((spec for spec in specs if spec is not None), None)
 
 
 def unpack_subject(packed: bytes) -> Subject:

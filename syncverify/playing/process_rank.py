@@ -98,11 +98,8 @@ def outcome_of(
     """Run the program of a rank that is this process, and return the outcome, errors included.
 
     No exception of the program is raised: the parent, in another process, could not catch it.
-    The first refusal counts more than the outcome. `has_ended` tells whether the run was ended
-    from outside, as the hub of simulated ranks does.
-
-    Returns:
-        The outcome, without a result; None if the run was ended from outside.
+    The first refusal counts more than the outcome. There is none if the run was ended from
+    outside, which `has_ended` tells, as the hub of simulated ranks does.
     """
     with refusals.of_the_process():
         outcome = _outcome_unless_refused(program, rank, has_ended)
@@ -151,10 +148,9 @@ def _play(part: RankPart, result: RankRun) -> None:
     # A process without a GPU has streams, on all its threads.
     own, is_cpu = StreamQueues(), seat.device.type == "cpu"
     streams = host_streams(lambda: own) if is_cpu else nullcontext()
-    collectives = CollectiveRecording(part.recorder)
-    arithmetic = exact_arithmetic(seat.device)
+    rank, device, recorder = seat.rank, seat.device, part.recorder
+    collectives, arithmetic = CollectiveRecording(recorder), exact_arithmetic(device)
     with unlikely_start(), arithmetic, settings, variables, streams, collectives:
-        rank, device, recorder = seat.rank, seat.device, part.recorder
         play(scenario, part.subject, rank, result, recorder, device)
 
 

@@ -28,7 +28,7 @@ import gc
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -106,18 +106,18 @@ class KeptTransports:
         self._num_taken.clear()
         with ExitStack() as stack:
             make = c10d._new_process_group_helper  # noqa: SLF001
-            replaced = self._noting(make)
-            stack.enter_context(
-                patch.object(c10d, "_new_process_group_helper", replaced)
-            )
+            shutdown = dist.ProcessGroup.shutdown
+            changes: list[tuple[Any, str, Any]] = [
+                (c10d, "_new_process_group_helper", self._noting(make)),
+                (dist.ProcessGroup, "shutdown", self._sparing_kept(shutdown)),
+            ]
             for name in _TRANSPORTS:
                 # NCCL may be left out of torch.
                 if original := getattr(c10d, name, None):
-                    stack.enter_context(
-                        patch.object(c10d, name, self._class(name, original))
-                    )
-            shutdown = self._sparing_kept(dist.ProcessGroup.shutdown)
-            stack.enter_context(patch.object(dist.ProcessGroup, "shutdown", shutdown))
+                    keeper = {"original": original, "take": self._take}
+                    changes.append((c10d, name, _TransportKeeper(name, (), keeper)))
+            for change in changes:
+                stack.enter_context(patch.object(*change))
             yield
 
     def drop(self) -> None:
@@ -131,9 +131,7 @@ class KeptTransports:
         A rank that waits for one goes on, with wrong values or with an error.
         """
         transports = self.transports()
-        nccl = next(
-            (each for each in transports if hasattr(each, "_group_start")), None
-        )
+        nccl = next((t for t in transports if hasattr(t, "_group_start")), None)
         # Communicators that NCCL does not abort together may wait for each other. `nccl2` has
         # no such block, and torch aborts its communicators one by one as well.
         if nccl is not None:
@@ -165,10 +163,6 @@ class KeptTransports:
 
         return noting
 
-    def _class(self, name: str, original: type) -> type:
-        """Return a class that stands for one of torch's transports."""
-        return _TransportKeeper(name, (), {"original": original, "take": self._take})
-
     def _take(self, name: str, make: Callable[[], Any]) -> Any:
         if self._asked is None:
             return make()
@@ -181,13 +175,9 @@ class KeptTransports:
 
     def _sparing_kept(self, shutdown: Callable[[Any], None]) -> Callable[[Any], None]:
         def shut_down(group: Any) -> None:
-            transports = [
-                group._get_backend(device)  # noqa: SLF001
-                for device in group._device_types  # noqa: SLF001
-            ]
-            if not any(
-                each is kept for each in transports for kept in self.transports()
-            ):
+            devices = group._device_types  # noqa: SLF001
+            own = [group._get_backend(device) for device in devices]  # noqa: SLF001
+            if not any(each is kept for each in own for kept in self.transports()):
                 shutdown(group)
 
         return shut_down
@@ -212,14 +202,8 @@ class _TransportKeeper(type):
         return isinstance(instance, cls.original)
 
 
-def use_loopback(environment: MutableMapping[str, str] | None = None) -> None:
-    """Keep gloo on the loopback interface, unless the environment names another one.
-
-    Args:
-        environment: Where gloo looks; None for the environment of this process.
-    """
-    chosen = os.environ if environment is None else environment
-    names = [name for _, name in socket.if_nameindex()]
-    loopback = next((name for name in names if name.startswith("lo")), None)
-    if loopback is not None:
-        chosen.setdefault("GLOO_SOCKET_IFNAME", loopback)
+def use_loopback() -> None:
+    """Keep gloo on the loopback interface, unless the environment names another one."""
+    for _, name in socket.if_nameindex():
+        if name.startswith("lo"):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)

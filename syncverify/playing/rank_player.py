@@ -47,9 +47,8 @@ class RankPlayer:
     def play(self, job: int, epoch: int, scenario: Scenario, subject: Subject) -> None:
         """Start to play a scenario, once the groups of the one before have ended.
 
-        Args:
-            epoch: Number of runs before that may have left a collective without a peer. The
-                connections are made anew after each.
+        An epoch ends with a run that may have left a collective without a peer. Connections are
+        made anew after each.
         """
         self.join()
         if epoch != self._epoch:

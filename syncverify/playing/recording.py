@@ -6,7 +6,7 @@ code issues (the reducer of DistributedDataParallel). So a dispatch mode sees al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -45,7 +45,7 @@ _OPERATIONS = _OUTPUTS_COME_FIRST | {
     "recv_": "recv",
 }
 _ROOTED_OPERATIONS = frozenset({"reduce", "broadcast", "gather", "scatter"})
-# Names of collectives by operator of the `_c10d_functional` library, each with its variants.
+# Names of collectives by operator of the functional library, each with its variants.
 _FUNCTIONAL_OPERATIONS = {
     f"{operator}{variant}": operation
     for operator, operation in {
@@ -57,6 +57,7 @@ _FUNCTIONAL_OPERATIONS = {
     }.items()
     for variant in ("", "_", "_out", "_coalesced", "_coalesced_")
 }
+_LIBRARIES = {"c10d": _OPERATIONS, "_c10d_functional": _FUNCTIONAL_OPERATIONS}
 
 
 class CollectiveRecording(EagerMode):
@@ -81,25 +82,14 @@ class CollectiveRecording(EagerMode):
         if types and (DTensor in types or any(issubclass(t, DTensor) for t in types)):
             # DTensor then unwraps itself, and its local operators come here next.
             return NotImplemented
-        library = func.namespace
-        if library == "c10d":
-            self._record(func, args, _OPERATIONS, _group_of_box)
-        elif library == "_c10d_functional":
-            self._record(func, args, _FUNCTIONAL_OPERATIONS, _group_of_name)
+        if (names := _LIBRARIES.get(func.namespace)) is not None:
+            operator = func.overloadpacket.__name__
+            if operator in names:
+                self._record(operator, names[operator], args)
         return func(*args, **(kwargs or {}))
 
-    def _record(
-        self,
-        func: Any,
-        args: tuple[Any, ...],
-        names: dict[str, str],
-        group_of: Callable[[tuple[Any, ...]], dist.ProcessGroup],
-    ) -> None:
-        operator = func.overloadpacket.__name__
-        operation = names.get(operator)
-        if operation is None:
-            return
-        group = group_of(args)
+    def _record(self, operator: str, operation: str, args: tuple[Any, ...]) -> None:
+        group = _group_of(args)
         ranks = tuple(dist.get_process_group_ranks(group))
         # An operation with a root or one peer names it by the first integer, a group rank.
         named = next((a for a in args if type(a) is int), 0)
@@ -135,17 +125,11 @@ def _tensors(argument: Any) -> list[torch.Tensor]:
     return [tensor for entry in argument for tensor in _tensors(entry)]
 
 
-def _group_of_box(args: tuple[Any, ...]) -> dist.ProcessGroup:
-    box = next(
-        a
-        for a in args
-        if isinstance(a, torch.ScriptObject) and "ProcessGroup" in str(a)
-    )
-    return dist.ProcessGroup.unbox(box)
-
-
-def _group_of_name(args: tuple[Any, ...]) -> dist.ProcessGroup:
-    # The functional operators call the same function.
+def _group_of(args: tuple[Any, ...]) -> dist.ProcessGroup:
+    for each in args:
+        if isinstance(each, torch.ScriptObject) and "ProcessGroup" in str(each):
+            return dist.ProcessGroup.unbox(each)
+    # The functional operators, which take a name, call the same function.
     return dist.distributed_c10d._resolve_process_group(args[-1])  # noqa: SLF001
 
 

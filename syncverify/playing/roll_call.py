@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from importlib.metadata import version
@@ -50,10 +51,7 @@ def call_roll(
     world_size: int,
     patience_seconds: float = PATIENCE_SECONDS,
 ) -> Sequence[str]:
-    """Wait until all ranks are there, and compare their facts.
-
-    Returns:
-        The machine of each rank.
+    """Wait until all ranks are there, compare their facts, and return the machine of each.
 
     Raises:
         NoVerdictError: A rank does not come, or the job is started again.
@@ -101,9 +99,8 @@ def _source(subject: Subject) -> str:
     path = Path(getattr(module, "__file__", None) or "")
     if not path.is_file():
         return "no file"
-    return (
-        f"{path.name} of SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
-    )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{path.name} of SHA-256 {digest[:12]}"
 
 
 def own_device(
@@ -128,19 +125,11 @@ def own_device(
             f"the {transport} backend needs one GPU per process: local rank {local_rank} of this "
             f"machine has none (it has {count}); lower --nproc-per-node"
         )
-    gpu = str(torch.cuda.get_device_properties(index).uuid)
-    _check_alone(transport, store, gpu, rank, world_size)
-    return torch.device("cuda", index)
-
-
-def _check_alone(
-    transport: str, store: dist.Store, gpu: str, rank: int, world_size: int
-) -> None:
-    """Raise on every rank if two ranks have one GPU, which NCCL refuses much later."""
-    store.set(f"gpu/{rank}", gpu)
-    ranks: dict[str, list[int]] = {}
+    # NCCL refuses a GPU that two ranks have much later. Each rank does so here.
+    store.set(f"gpu/{rank}", str(torch.cuda.get_device_properties(index).uuid))
+    ranks = defaultdict[str, list[int]](list)
     for other in range(world_size):
-        ranks.setdefault(store.get(f"gpu/{other}").decode(), []).append(other)
+        ranks[store.get(f"gpu/{other}").decode()].append(other)
     for shared, users in ranks.items():
         if len(users) > 1:
             raise EnvironmentNotSupportedError(
@@ -148,3 +137,4 @@ def _check_alone(
                 f"{shared}; lower --nproc-per-node, or show each process another GPU by "
                 "CUDA_VISIBLE_DEVICES"
             )
+    return torch.device("cuda", index)

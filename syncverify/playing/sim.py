@@ -31,16 +31,14 @@ from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.pauses import short_pauses
 from syncverify.sim.turns.scheduler import MAX_STEPS_PER_RANK
 from syncverify.subjects.subject import Subject, SubjectFactory
-from syncverify.trace.run import Fault, FaultKind, RankRun, Run
+from syncverify.trace.run import FaultKind, RankRun, Run
 
 
 class SimBackend:
     """Plays scenarios on simulated ranks.
 
-    Args:
-        hang_timeout_seconds: How long a rank may keep its turn without progress before
-            the run is ended; see Note [A rank that does not come back].
-        watches_engine: Whether runs have a log of their backward passes, which takes time.
+    A rank that keeps its turn without progress ends the run after a time; see Note [A rank that does
+    not come back]. With `watches_engine` runs have a log of their backward passes, which takes time.
     """
 
     name = "sim"
@@ -67,10 +65,8 @@ class SimBackend:
     ) -> Run:
         """Play a scenario on all of its ranks.
 
-        Args:
-            schedule: Schedule to follow, or the decisions that take the place of timing, whose
-                `taken` holds each of them afterwards.
-            recorders: Recorders, by rank, that do more than write a trace.
+        It follows a schedule, or decisions in the place of timing, whose `taken` holds each of them
+        afterwards. Recorders, by rank, do more than write a trace.
 
         Raises:
             EnvironmentNotSupportedError: The subject asks for what is not simulated.
@@ -80,9 +76,8 @@ class SimBackend:
         decisions = schedule
         if isinstance(decisions, Schedule):
             decisions = Decisions(SchedulePolicy(decisions))
-        program = _ScenarioProgram(
-            scenario, subject, self._hang_timeout_seconds, self._watches_engine
-        )
+        limits = self._hang_timeout_seconds, self._watches_engine
+        program = _ScenarioProgram(scenario, subject, *limits)
         if recorders is not None:
             return _run(program, decisions, recorders)
         program_has_one_stream = scenario.launch == "current_stream"
@@ -118,12 +113,10 @@ class _ScenarioProgram:
         return self.subject.capabilities.is_for_nccl
 
     def recorders(self, *, records_accesses: bool = True) -> list[RankRecorder]:
-        return [
-            RankRecorder(
-                records_accesses=records_accesses, watches_engine=self.watches_engine
-            )
-            for _ in range(self.scenario.mesh.num_ranks)
-        ]
+        options = {"records_accesses": records_accesses}
+        options["watches_engine"] = self.watches_engine
+        num_ranks = self.scenario.mesh.num_ranks
+        return [RankRecorder(**options) for _ in range(num_ranks)]
 
     def prepare(self, machine: SimulatedMachine) -> None:
         machine.world.failures = failures_of(self.scenario.events)
@@ -151,15 +144,34 @@ class _ScenarioProgram:
         return self.subject.capabilities.device == "cuda"
 
 
+# Words about a rank that may have waited for a callback in vain, by the kind of its fault.
+_WAITS: Final[Mapping[FaultKind, str]] = {
+    "never_returns": "makes no progress",
+    "raised": "raises",
+}
+
+
 def _run(
     program: _ScenarioProgram, decisions: Decisions, recorders: Sequence[RankRecorder]
 ) -> Run:
+    """Play once; refuse to judge a rank that may have waited for a callback of a future.
+
+    Raises:
+        EnvironmentNotSupportedError: A rank has a callback that has not run.
+    """
     announce(program.scenario, decisions.planned)
     cpp.prepare(spec.use for spec in program.scenario.parameters)
     played = play(program, decisions, recorders)
     fault, machine = played.run.fault, played.machine
-    if fault is not None and machine.world.failures is None:
-        _refuse_waits_for_callbacks(machine, fault)
+    if fault is None or fault.kind not in _WAITS or machine.world.failures is not None:
+        return played.run
+    for rank in fault.ranks:
+        if machine.recorders[rank].streams.callbacks:
+            raise EnvironmentNotSupportedError(
+                f"rank {rank} {_WAITS[fault.kind]} while a callback of a future has not run; the "
+                "sim backend runs callbacks as the rank waits for a collective, and real "
+                "ones run beside the rank; play the subject on gloo"
+            )
     return played.run
 
 
@@ -169,24 +181,3 @@ def failures_of(events: Sequence[str]) -> Failures | None:
         if base_word(event) == "failing_collectives":
             return Failures(step, is_first_alone=variant(event) == "first")
     return None
-
-
-# Words about a rank that may have waited for a callback in vain, by the kind of its fault.
-_WAITS: Final[Mapping[FaultKind, str]] = {
-    "never_returns": "makes no progress",
-    "raised": "raises",
-}
-
-
-def _refuse_waits_for_callbacks(machine: SimulatedMachine, fault: Fault) -> None:
-    """Refuse to judge a rank that may have waited for a callback of a future."""
-    did = _WAITS.get(fault.kind)
-    if did is None:
-        return
-    for rank in fault.ranks:
-        if machine.recorders[rank].streams.callbacks:
-            raise EnvironmentNotSupportedError(
-                f"rank {rank} {did} while a callback of a future has not run; the "
-                "sim backend runs callbacks as the rank waits for a collective, and real "
-                "ones run beside the rank; play the subject on gloo"
-            )

@@ -67,14 +67,18 @@ class _Rank:
             broken = JobOutcome(harness_error=traceback.format_exc())
             self._wire.send(RankEnded(broken, []))
             return
-        with rank_machine(self._wire, self._place(subject)) as machine:
+        rank, size = self._job.rank, self._scenario.mesh.num_ranks
+        needs = subject.capabilities
+        gpu = rank % ranks_per_machine(size) if needs.device == "cuda" else None
+        place = RankPlace(rank, size, needs.is_for_nccl, gpu)
+        with rank_machine(self._wire, place) as machine:
             self._machine = machine
             self._wire.send(Begun())
             outcome: JobOutcome | None = None
             with suppress(RunEndedError):  # the signal may come late
                 outcome = outcome_of(
                     lambda: self._play_scenario(subject, machine),
-                    self._job.rank,
+                    rank,
                     Refusals("streams", wake=lambda: None),
                     lambda: machine.turns.has_ended,
                 )
@@ -84,17 +88,6 @@ class _Rank:
             result = pack(self._result)
             came_to = replace(outcome or JobOutcome(), result=result)
             self._wire.send(machine.ended(came_to))
-
-    def _place(self, subject: Subject) -> RankPlace:
-        rank, size = self._job.rank, self._scenario.mesh.num_ranks
-        capabilities = subject.capabilities
-        sees_gpus = capabilities.device == "cuda"
-        return RankPlace(
-            rank,
-            size,
-            capabilities.is_for_nccl,
-            rank % ranks_per_machine(size) if sees_gpus else None,
-        )
 
     def _play_scenario(self, subject: Subject, machine: RankMachine) -> None:
         scenario, rank = self._scenario, self._job.rank

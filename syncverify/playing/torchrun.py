@@ -54,18 +54,11 @@ _STORE_IS_GONE = (
 
 
 class TorchrunBackend:
-    """Plays scenarios on the processes of a torchrun job.
+    """Plays scenarios on the processes of a torchrun job; rank 0 is the leader.
 
-    Args:
-        transport: A name of NCCL with one GPU per rank, or `gloo` on CPU.
-        subject: The synchronizer under test, which has to be the same on all machines.
-        hang_timeout_seconds: Time without progress of any rank after which a scenario is
-            ended; see Note [Patience with processes].
-
-    Attributes:
-        rank: Rank of this process; 0 is the leader.
-        is_lost: Whether a rank hangs or the store is gone, so that no more scenario can be
-            played.
+    The transport is a name of NCCL with one GPU per rank, or `gloo` on CPU. The subject has to be
+    the same on all machines. Without progress of any rank a scenario is ended after a time; see
+    Note [Patience with processes].
 
     Raises:
         EnvironmentNotSupportedError: The ranks run different code, or a GPU is missing.
@@ -93,18 +86,13 @@ class TorchrunBackend:
         self.world_size: int
         self._store, self.rank, self.world_size = next(dist.rendezvous("env://"))
         self._end_store = self._store.clone()  # for another thread
+        # Whether a rank hangs or the store is gone, so that no more scenario can be played.
         self.is_lost = False
         self._num_jobs = 0
         listen(self._hear)
-        machines = call_roll(
-            self._store,
-            facts_about(subject),
-            rank=self.rank,
-            world_size=self.world_size,
-        )
-        self._device = own_device(
-            transport, self._store, rank=self.rank, world_size=self.world_size
-        )
+        place = {"rank": self.rank, "world_size": self.world_size}
+        machines = call_roll(self._store, facts_about(subject), **place)
+        self._device = own_device(transport, self._store, **place)
         self._ranks = [
             RemoteRank(self._store, rank, machine, _SILENCE_SECONDS[transport])
             for rank, machine in enumerate(machines)
@@ -138,31 +126,22 @@ class TorchrunBackend:
             announced = {"epoch": self._epoch, "scenario": scenario.to_json()}
             self._store.set(f"job/{self._num_jobs}", json.dumps(announced))
             self._player.play(self._num_jobs, self._epoch, scenario, subject)
+            ranks, job = self._ranks[:num_ranks], self._num_jobs
             gathering = StoreGathering(
-                self._ranks[:num_ranks],
-                self._hang_timeout_seconds,
-                store=self._store,
-                job=self._num_jobs,
+                ranks, self._hang_timeout_seconds, store=self._store, job=job
             )
             gathering.gather()
             self.is_lost = bool(gathering.pending())
             if gathering.may_leave_collectives():
                 self._epoch += 1
             gathering.raise_errors()
-            line = replay_line(
-                token_of_a_death(scenario),
-                subject.name,
-                self.name,
-                subject.contract_choice,
-            )
+            token, contract = token_of_a_death(scenario), subject.contract_choice
+            line = replay_line(token, subject.name, self.name, contract)
             fault = gathering.fault_or_loss(line)
             return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
     def follow(self, subject: Subject) -> int:
-        """Play each scenario that the leader announces, until the leader ends.
-
-        Returns:
-            The exit code of the leader.
+        """Play each scenario that the leader announces, until the leader ends; return its exit code.
 
         Raises:
             NoVerdictError: The leader is gone.

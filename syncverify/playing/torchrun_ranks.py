@@ -59,8 +59,7 @@ class Helpers:
 class Pulse:
     """The thread that writes the signs of life of this rank, until the store is gone.
 
-    Args:
-        store: A client of torchrun's store that no other thread uses.
+    No other thread uses its client of the store.
     """
 
     def __init__(self, store: dist.Store, rank: int) -> None:
@@ -87,11 +86,7 @@ class Pulse:
 
 
 class RemoteRank:
-    """A rank of the job, as its signs of life show it.
-
-    Args:
-        patience_seconds: Time without a sign after which the rank is silent.
-    """
+    """A rank of the job, as its signs of life show it; without one it is silent after a time."""
 
     def __init__(
         self, store: dist.Store, rank: int, machine: str, patience_seconds: float
@@ -163,31 +158,28 @@ class StoreGathering(Gathering[RemoteRank]):
         silent = {rank: self.processes[rank].why_silent() for rank in self.silent()}
         return {**self.died, **silent}
 
-    def _positions(self) -> list[str]:
-        """Return one line about each rank: how it was lost, or where it stands."""
-        issued = {rank: status.launches for rank, status in self.statuses.items()}
-        lines = [f"rank {rank}: {how}" for rank, how in sorted(self.lost().items())]
-        ended = [f"rank {rank}: has ended its part" for rank in sorted(self.outcomes)]
-        return [*lines, *positions(issued, ()), *ended]
-
     def fault_or_loss(self, again: str) -> Fault | None:
         """Return the reason why not all ranks reached their end.
 
-        Args:
-            again: The command that plays the scenario again.
+        `again` is the command that plays the scenario again.
 
         Raises:
             NoVerdictError: A rank was lost, and no fault of a rank explains it.
         """
         if self._has_fault():
             return outcomes_fault(self.outcomes)
-        lost = self.lost()
-        if lost:
-            named = ", ".join(f"rank {rank}" for rank in sorted(lost))
-            place = f"in run {self.job}; to play that one: {again}"
-            lines = [f"lost {named}", *self._positions(), place]
-            raise NoVerdictError("\n  ".join(lines))
-        return self.fault()
+        lost = sorted(self.lost().items())
+        if not lost:
+            return self.fault()
+        issued = {rank: status.launches for rank, status in self.statuses.items()}
+        lines = [
+            f"lost {', '.join(f'rank {rank}' for rank, _ in lost)}",
+            *(f"rank {rank}: {how}" for rank, how in lost),
+            *positions(issued, ()),
+            *(f"rank {rank}: has ended its part" for rank in sorted(self.outcomes)),
+            f"in run {self.job}; to play that one: {again}",
+        ]
+        raise NoVerdictError("\n  ".join(lines))
 
     @override
     def _has_fault(self) -> bool:
@@ -207,7 +199,9 @@ class StoreGathering(Gathering[RemoteRank]):
                 return True
             if time.monotonic() - looked > _LOOK_SECONDS:
                 looked = time.monotonic()
-                if self._sees_a_loss():
+                self._note_ends()
+                looks = [self.processes[rank].look() for rank in self.pending()]
+                if self.died or None in looks:
                     return False
             time.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
@@ -229,12 +223,6 @@ class StoreGathering(Gathering[RemoteRank]):
         for rank in arrived:
             self.outcomes[rank] = unpack_outcome(self.store.get(keys[rank]))
         return bool(arrived)
-
-    def _sees_a_loss(self) -> bool:
-        self._note_ends()
-        return bool(self.died) or any(
-            self.processes[rank].look() is None for rank in self.pending()
-        )
 
     def _note_ends(self) -> None:
         ends = {rank: self.processes[rank].end() for rank in self.pending()}

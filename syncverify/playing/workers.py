@@ -73,9 +73,8 @@ class WorkerPool:
             if rank in self._workers and not _is_usable(self._workers[rank]):
                 self.discard(rank)
         for number in range(1, _MAX_STARTS + 1):
-            error = self._start(
-                rank for rank in range(count) if rank not in self._workers
-            )
+            missing = [rank for rank in range(count) if rank not in self._workers]
+            error = self._start(missing)
             if error is not None and number == _MAX_STARTS:
                 raise error
         taken = [self._workers[rank] for rank in range(count)]

@@ -22,15 +22,10 @@ _EXAMPLES: Final = {"SUBJECTS": {"name": "Class"}, "PACKAGE": "package"}
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A built-in subject.
+    """A built-in subject."""
 
-    Attributes:
-        path: Its class, as `module:name`.
-        package: Name of the distribution that it adapts.
-    """
-
-    path: str
-    package: str
+    path: str  # of its class, as `module:name`
+    package: str  # name of the distribution that it adapts
 
 
 def declared(folder: Traversable, package: str) -> dict[str, BuiltIn]:
@@ -54,9 +49,6 @@ def declared(folder: Traversable, package: str) -> dict[str, BuiltIn]:
 
 def declarations(file: Traversable) -> Mapping[str, Any]:
     """Read `SUBJECTS` and `PACKAGE` of a module, with or without annotations.
-
-    Returns:
-        The values by name; none for a module without subjects.
 
     Raises:
         SubjectError: A value is no literal of the right type.

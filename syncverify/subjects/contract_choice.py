@@ -20,14 +20,9 @@ CONTRACT_FOLDER: Final = resources.files(__package__) / "contracts"
 
 
 def chosen_contract(choice: ContractChoice, own: Capabilities) -> Capabilities:
-    """Find the contract that a user chose.
+    """Find the contract that a user chose by a name, a file or the contract itself.
 
-    Args:
-        choice: A name, a file or the contract itself.
-        own: The contract of the subject, whose fields count where the choice names none.
-
-    Returns:
-        The contract.
+    The fields of the subject's own contract count where the choice names none.
 
     Raises:
         UsageError: There is no contract of that name, and no file; or the file is refused.
@@ -79,10 +74,7 @@ def _entries(name: str) -> dict[str, Any]:
 
 
 def contract_of_project() -> str | Path | None:
-    """Read `contract` of `[tool.syncverify]` in the nearest pyproject.toml.
-
-    Returns:
-        A name or the path of a file; None if there is no such entry.
+    """Read `contract`, a name or a file, of `[tool.syncverify]` in the nearest pyproject.toml.
 
     Raises:
         UsageError: The file is no TOML, or the table has a wrong key or value.

@@ -1,19 +1,64 @@
-"""torch's DistributedDataParallel as a subject."""
+"""torch's DistributedDataParallel as a subject, also with one option other than the default.
+
+Each variant promises plain training steps, as `ddp` does, and the features in its file of
+`contracts/`. The docstring of torch/nn/parallel/distributed.py takes no plain step away for any of
+the options.
+
+No other module imports the private function `_apply_optimizer_in_backward`. DDP takes the hooks
+away that it registers, and calls the optimizers by itself, once a bucket has been reduced.
+
+Source:
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html,
+    https://github.com/pytorch/pytorch/pull/89194
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
 from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
-from syncverify.subjects.optimizer_in_backward import apply_in_backward, forget
 
-SUBJECTS = {"ddp": "DistributedDataParallelSubject"}
+with warnings.catch_warnings():
+    # The package compiles its optimizers as it is imported, which torch deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from torch.distributed.optim import _apply_optimizer_in_backward
+
+SUBJECTS = {
+    "ddp": "DistributedDataParallelSubject",
+    "ddp-bucket-view": "BucketViewSubject",
+    "ddp-comm-hook": "CommHookSubject",
+    "ddp-find-unused": "FindUnusedSubject",
+    "ddp-static-graph": "StaticGraphSubject",
+}
+# Attributes that torch's function puts on each parameter.
+_LEFT = ("_in_backward_optimizers", "_optimizer_classes", "_optimizer_kwargs")
+
+
+class _Stepper(torch.optim.Optimizer):
+    """An optimizer that calls a function with each of its parameters."""
+
+    def __init__(
+        self, parameters: list[nn.Parameter], update: Callable[[torch.Tensor], None]
+    ) -> None:
+        super().__init__(parameters, {})
+        self._update = update
+
+    @override
+    def step(self, closure: Any = None) -> Any:
+        """Call the function with each parameter."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self._update(parameter)
 
 
 class DistributedDataParallelSubject(ModuleAdapter):
@@ -44,7 +89,9 @@ class DistributedDataParallelSubject(ModuleAdapter):
         self._device_module = torch.get_device_module(self.parameters[0].device)
         self._wrapping_stream = self._device_module.current_stream()
         if self._step is not None:
-            apply_in_backward([*self.trainable()], self._step)
+            _apply_optimizer_in_backward(
+                _Stepper, self.trainable(), {"update": self._step}
+            )
         super().bind()
 
     @override
@@ -72,4 +119,42 @@ class DistributedDataParallelSubject(ModuleAdapter):
     @override
     def unwrap(self) -> None:
         """Forget the optimizers in backward; DDP's hooks go with the wrapper."""
-        forget(self.parameters)
+        for parameter in self.parameters:
+            for name in vars(parameter).keys() & _LEFT:
+                delattr(parameter, name)
+
+
+class StaticGraphSubject(DistributedDataParallelSubject):
+    """`static_graph=True`: learns in the first iteration the parameters of later ones.
+
+    "The set of used and unused parameters will not change during the whole training loop":
+    no plain step changes the set. The docstring does not mention `no_sync`, under which the
+    option fails: see docs/findings.md.
+    """
+
+    options: ClassVar[Mapping[str, Any]] = {"static_graph": True}
+
+
+class FindUnusedSubject(DistributedDataParallelSubject):
+    """`find_unused_parameters=True`: walks the graph of each iteration."""
+
+    options: ClassVar[Mapping[str, Any]] = {"find_unused_parameters": True}
+
+
+class BucketViewSubject(DistributedDataParallelSubject):
+    """`gradient_as_bucket_view=True`: gradients are views into buckets."""
+
+    options: ClassVar[Mapping[str, Any]] = {"gradient_as_bucket_view": True}
+
+
+class CommHookSubject(DistributedDataParallelSubject):
+    """`register_comm_hook` with torch's own `allreduce_hook`.
+
+    torch's other hooks compress gradients or leave parts out, and promise no exact sum.
+    """
+
+    @override
+    def wrap(self, module: LossModule) -> DistributedDataParallel:
+        wrapped = super().wrap(module)
+        wrapped.register_comm_hook(dist.group.WORLD, allreduce_hook)
+        return wrapped

@@ -63,13 +63,9 @@ class _Substitution(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        substituted = (
-            self._substitutes.get(argument, argument)
-            if isinstance(argument, nn.Parameter)
-            else argument
-            for argument in args
-        )
-        return func(*substituted, **(kwargs or {}))
+        found = self._substitutes
+        chosen = (found.get(a, a) if isinstance(a, nn.Parameter) else a for a in args)
+        return func(*chosen, **(kwargs or {}))
 
 
 class _ShardedGroup(nn.Module):
@@ -122,6 +118,7 @@ class FullyShardedSubject(ParameterHolder):
     takes_options: ClassVar[Mapping[str, SubjectOption]] = OPTIONS
     options: ClassVar[Mapping[str, Any]] = {}
     options_in_ranks: ClassVar[tuple[str, ...]] = ("shard_size",)
+    first_in_halves: ClassVar[int] = 1  # number of the first parameter group in halves
     not_observed: ClassVar[Mapping[str, str]] = dict.fromkeys(
         _NOT_OBSERVED, _WHY_NOT_OBSERVED
     )
@@ -130,17 +127,15 @@ class FullyShardedSubject(ParameterHolder):
     @classmethod
     def narrowed(cls, contract: Capabilities) -> Capabilities:
         """Return the contract without promises that the options take back."""
+        reduces_each, outside = cls._reduces_each(), contract.outside
         if cls.options.get("reduce_dtype") == "float32":
-            outside = contract.outside | {"dtype=float64"}
-            contract = replace(contract, outside=outside)
+            outside |= {"dtype=float64"}
         if cls.options.get("reduce_dtype") == "bfloat16":
             contract = replace(contract, wire_dtype="bfloat16")
             # Gradients accumulate in that dtype, as documented.
-            if not cls._reduces_each():
-                outside = contract.outside | ONE_BACKWARD_A_STEP.outside
-                contract = replace(contract, outside=outside)
-        each = cls._reduces_each() or contract.reduces_each_micro_batch
-        return replace(contract, reduces_each_micro_batch=each)
+            outside |= frozenset() if reduces_each else ONE_BACKWARD_A_STEP.outside
+        reduces_each = reduces_each or contract.reduces_each_micro_batch
+        return replace(contract, outside=outside, reduces_each_micro_batch=reduces_each)
 
     @classmethod
     def _reduces_each(cls) -> bool:
@@ -223,13 +218,7 @@ class FullyShardedSubject(ParameterHolder):
 
     def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
         """Wrap a module of the parameter group with a number, from 0."""
-        self._shard(module, device, in_halves=number > 0)
-
-    def _shard(
-        self, module: nn.Module, device: torch.device, *, in_halves: bool
-    ) -> None:
-        """Call `fully_shard` with the options that are arguments of it."""
-        half = dist.get_world_size() // 2 if in_halves else 0
+        half = dist.get_world_size() // 2 if number >= self.first_in_halves else 0
         size = self.options.get("shard_size", half if half > 1 else 0)
         mesh = _mesh_of_shards(device.type, size)
         fully_shard(module, mesh=mesh, mp_policy=self._mp_policy())
@@ -259,9 +248,7 @@ class HybridShardedSubject(FullyShardedSubject):
     over all ranks.
     """
 
-    @override
-    def _wrap(self, module: nn.Module, device: torch.device, number: int) -> None:
-        self._shard(module, device, in_halves=True)
+    first_in_halves: ClassVar[int] = 0
 
 
 def _mesh_of_shards(device_type: str, size: int) -> DeviceMesh:

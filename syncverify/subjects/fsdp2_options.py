@@ -28,8 +28,8 @@ def _positive(text: str) -> int:
 
 _SWITCH: Final = one_of({"true": True, "false": False})
 _COUNT: Final = SubjectOption("a positive integer", _positive)
-# The adapter calls the method `set_` of a name, where there is one.
-_ALL: Final[Mapping[str, SubjectOption]] = {
+# The adapter calls the method `set_` of a name; releases of torch add some.
+_SETTERS: Final[Mapping[str, SubjectOption]] = {
     "gradient_divide_factor": SubjectOption(
         "a power of two from 0.0625 to 16, such as 2", _power_of_two
     ),
@@ -37,6 +37,9 @@ _ALL: Final[Mapping[str, SubjectOption]] = {
     "reshard_after_forward": _SWITCH,
     "reduce_scatter_max_input_buffers": _COUNT,
     "separate_reduce_scatter_group": _SWITCH,
+}
+OPTIONS: Final = {
+    **{n: each for n, each in _SETTERS.items() if hasattr(FSDPModule, f"set_{n}")},
     # With bfloat16, scenarios have gradients whose sums over ranks it holds.
     "reduce_dtype": one_of({n: n for n in ("float32", "float64", "bfloat16")}),
     # Each micro-batch reduces; or each reduce-scatters, and the last one all-reduces.
@@ -46,18 +49,7 @@ _ALL: Final[Mapping[str, SubjectOption]] = {
     "reshard": one_of({"last": "last"}),
     "shard_size": _COUNT,
 }
-_NO_SETTERS: Final = {
-    *("reduce_dtype", "gradient_sync", "all_reduce", "reshard", "shard_size")
-}
 _OF_SHARDS: Final = {"reshard_after_forward", "shard_size"}
-
-
-def _exists(name: str) -> bool:
-    """Tell whether this release of torch has an option; releases add setters."""
-    return name in _NO_SETTERS or hasattr(FSDPModule, f"set_{name}")
-
-
-OPTIONS: Final = {name: each for name, each in _ALL.items() if _exists(name)}
 OPTIONS_WITHOUT_SHARDS: Final = {
     name: each for name, each in OPTIONS.items() if name not in _OF_SHARDS
 }

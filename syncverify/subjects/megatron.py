@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -15,8 +14,13 @@ from typing_extensions import override
 from syncverify.subjects.adapters import LossModule, ModuleAdapter
 from syncverify.subjects.missing_package import missing_package
 
-SUBJECTS = {"megatron": "MegatronSubject", "megatron-shards": "ShardedMegatronSubject"}
+SUBJECTS = {
+    "megatron": "MegatronSubject",
+    "megatron-shards": "ShardedMegatronSubject",
+    "megatron-training": "TrainingMegatronSubject",
+}
 PACKAGE = "megatron-core"
+_INSTANCES = 2
 
 try:
     from megatron.core.distributed import (
@@ -58,7 +62,10 @@ class MegatronSubject(ModuleAdapter):
         config = DistributedDataParallelConfig(
             overlap_grad_reduce=True, bucket_size=self.bucket_numel, **self.options()
         )
-        with _current_device(device):
+        # Megatron asks torch for the device on which it allocates. The patch holds for the whole
+        # process, and is safe on `sim`: no other rank gets a turn here, since the constructor
+        # issues no collective.
+        with patch.object(torch.cuda, "current_device", lambda: device):
             return DistributedDataParallel(
                 TransformerConfig(num_layers=1, hidden_size=1, num_attention_heads=1),
                 config,
@@ -112,13 +119,52 @@ class ShardedMegatronSubject(MegatronSubject):
                 dist.all_gather_into_tensor(bucket.grad_data, part.clone(), owners)
 
 
-@contextmanager
-def _current_device(device: torch.device) -> Iterator[None]:
-    """Make Megatron allocate on the device of the parameters, for the length of a block.
+class TrainingMegatronSubject(ShardedMegatronSubject):
+    """Gives the subject API to DDP as `get_model` of megatron/training/training.py wraps it.
 
-    Megatron asks `torch.cuda.current_device()` for the device. The patch holds for the whole
-    process, and is safe on `sim`: Megatron's constructor issues no collective, so no other
-    rank gets a turn inside of the block.
+    The wrapping runs on a side stream. That stream first waits for the current one, and the
+    current one waits for it afterwards. Two instances of the distributed optimizer share the ranks
+    (`--num-distributed-optimizer-instances 2`): gradients are reduce-scattered inside of an
+    instance, and then all-reduced between instances, on a stream of Megatron's own. Worlds of
+    odd size have one instance.
+
+    Source:
+        `get_model` of megatron/training/training.py, which is no part of the package
+        megatron-core; distributed_data_parallel_config.py of megatron-core 0.19.2.
     """
-    with patch.object(torch.cuda, "current_device", lambda: device):
-        yield
+
+    capabilities = replace(ShardedMegatronSubject.capabilities, takes_cuda_streams=True)
+
+    @override
+    def options(self) -> dict[str, Any]:
+        count = {"num_distributed_optimizer_instances": _num_instances()}
+        return super().options() | count
+
+    @override
+    def wrap(self, module: LossModule) -> Any:
+        """Wrap on a side stream, ordered after and before the current one."""
+        side_stream = torch.cuda.Stream()
+        side_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side_stream):
+            wrapped = super().wrap(module)
+        torch.cuda.current_stream().wait_stream(side_stream)
+        return wrapped
+
+    @override
+    def process_groups(self, device: torch.device) -> Any:
+        """Split the ranks of the data-parallel group into instances."""
+        groups = super().process_groups(device)
+        count = _num_instances()
+        mesh = init_device_mesh(
+            device.type,
+            (count, dist.get_world_size() // count),
+            mesh_dim_names=("instances", "shards"),
+        )
+        groups.intra_dp_cp = mesh.get_group("shards")
+        groups.inter_dist_opt = mesh.get_group("instances")
+        groups.intra_expt_dp = groups.expt_dp
+        return groups
+
+
+def _num_instances() -> int:
+    return 1 if dist.get_world_size() % _INSTANCES else _INSTANCES

@@ -16,13 +16,8 @@ def missing_package(
     Only for a package of the extra `peers` the error has a command that installs it. Other
     packages may be on no index, or the index may have another package of that name.
 
-    Args:
-        package: Name of the distribution, such as `megatron-core`.
-        error: Error of the import; the missing module may be one that the package imports.
-        options: Options of pip for the package; its own requirements may change torch.
-
-    Returns:
-        The error to raise.
+    The missing module may be one that the package imports. The requirements of the package itself
+    may change torch, so the options of pip leave them out.
     """
     missing = (error.name or package).partition(".")[0].replace("_", "-")
     is_known = package in packages_of_peers()

@@ -25,15 +25,10 @@ _OF_VERIFY: Final = ("backend", "ranks", "examples", "seed", "schedules")
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """A file, and its table of defaults.
+    """A file, and its table of defaults."""
 
-    Attributes:
-        path: The pyproject.toml; paths in the table are relative to its folder.
-        defaults: Values by the name of an option; empty where the file has no table.
-    """
-
-    path: Path
-    defaults: dict[str, Any] = field(default_factory=dict)
+    path: Path  # paths in the table are relative to its folder
+    defaults: dict[str, Any] = field(default_factory=dict)  # by the name of an option
 
     def of_run(self) -> dict[str, Any]:
         """Return the defaults of `syncverify run`, by the names of its parameters."""
@@ -49,10 +44,7 @@ class ProjectFile:
 
 
 def project_file() -> ProjectFile:
-    """Read the nearest pyproject.toml, of this folder or of one above it.
-
-    Returns:
-        The file, without defaults where there is none.
+    """Read the nearest pyproject.toml, of this folder or of one above it; there may be none.
 
     Raises:
         UsageError: The file is no TOML, or the table has a wrong key or value.

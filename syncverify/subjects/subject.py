@@ -22,7 +22,6 @@ from syncverify.subjects.contract_choice import (
 )
 from syncverify.subjects.subject_api import (
     COUNT_SETTER,
-    RunsMicroBatches,
     Synchronizer,
     check_methods,
     setter_of,
@@ -120,9 +119,6 @@ def resolve(
             `module:attribute`, or the class or factory itself.
         contract: A name, a file or a value that replaces the contract of the subject.
 
-    Returns:
-        The subject with its contract.
-
     Raises:
         SubjectError: The import fails, or a part of the subject API is missing.
         SyncverifyError: The contract cannot be used, or names a feature in vain.
@@ -171,11 +167,8 @@ def _with_promised_counts(subject: Subject) -> Subject:
     A subject that runs micro-batches itself is given the last one of each step. One that takes no
     count as it is made has the method, or is refused.
     """
-    runs_micro_batches = RunsMicroBatches.run_micro_batch.__name__
-    places = {
-        setter_of(subject.factory),
-        setter_of(subject.factory, runs_micro_batches),
-    }
+    factory = subject.factory
+    places = {setter_of(factory), setter_of(factory, "run_micro_batch")}
     is_sure = not subject.takes_count or "class" in places
     varies = is_sure or "instance" in places
     return replace(
@@ -209,13 +202,10 @@ def _contract(
     base, _ = split_options(name)
     if choice is None and base in BUILT_IN_SUBJECTS:
         return built_in_contract(base, own)
-    if choice is None and not _declares_contract(factory):
+    declares = hasattr(factory, "capabilities") or _feature_attributes(factory)
+    if choice is None and not declares:
         choice = contract_of_project()
     return own if choice is None else chosen_contract(choice, own)
-
-
-def _declares_contract(factory: SubjectFactory) -> bool:
-    return hasattr(factory, "capabilities") or bool(_feature_attributes(factory))
 
 
 def _feature_attributes(factory: SubjectFactory) -> dict[str, Any]:
@@ -237,18 +227,15 @@ def _own_contract(
                 f"expected `capabilities` as Capabilities, got {declared!r}"
             )
         return Capabilities(
-            varying_accumulations=announces or _has_to_announce(factory),
+            # All instances have the setter; without a count they are refused otherwise.
+            varying_accumulations=announces
+            or _misfit(factory, [], 1.0, 1) is not None
+            or setter_of(factory) == "class",
             overlaps_backward=getattr(factory, "overlaps_backward", False),
             **_feature_attributes(factory),
         )
     except UsageError as error:
         raise SubjectError(f"subject {name!r}: {error}") from error
-
-
-def _has_to_announce(factory: SubjectFactory) -> bool:
-    """Tell whether all instances have the setter; without a count they are refused otherwise."""
-    has_no_count = _misfit(factory, [], 1.0, 1) is not None
-    return has_no_count or setter_of(factory) == "class"
 
 
 def _check_signature(factory: SubjectFactory, name: str) -> None:
@@ -282,22 +269,14 @@ def _load(name: str) -> SubjectFactory:
     try:
         factory = _imported(BUILT_IN_SUBJECTS.get(base, base))
     except SubjectError as error:
-        if not (options := _meant_as_options(name, error)):
+        # Options without "=", such as `fsdp2:reshard`. A module that has the name of a built-in
+        # subject is found first.
+        base, _, rest = name.partition(":")
+        missing = getattr(error.__cause__, "name", "")
+        if not rest or base not in BUILT_IN_SUBJECTS or missing != base:
             raise
-        base = name.partition(":")[0]
-        factory = _imported(BUILT_IN_SUBJECTS[base])
+        factory, options = _imported(BUILT_IN_SUBJECTS[base]), tuple(rest.split(","))
     return with_options(factory, base, options) if options else factory
-
-
-def _meant_as_options(name: str, error: SubjectError) -> tuple[str, ...]:
-    """Return the options of a name without "=", such as `fsdp2:reshard`.
-
-    A module that has the name of a built-in subject is found first.
-    """
-    base, _, rest = name.partition(":")
-    missing = getattr(error.__cause__, "name", "")
-    is_meant = base in BUILT_IN_SUBJECTS and missing == base
-    return tuple(rest.split(",")) if is_meant else ()
 
 
 def _imported(path: str) -> SubjectFactory:

@@ -136,10 +136,8 @@ def takes_new_counts(synchronizer: object) -> TypeGuard[VariesAccumulations]:
 def setter_of(factory: Any, method: str = COUNT_SETTER) -> SetterOf:
     """Return the place of `set_required_accumulations()`, or of another method.
 
-    Returns:
-        `class` for a method, `none` for a class without one. `instance` where only an
-        instance shows whether it has one: a function makes it, a property or `__getattr__`
-        returns the method.
+    It is `instance` where only an instance shows whether it has one: a function makes it, a
+    property or `__getattr__` returns the method.
     """
     made = factory.func if isinstance(factory, functools.partial) else factory
     if not inspect.isclass(made):
@@ -154,13 +152,8 @@ def setter_of(factory: Any, method: str = COUNT_SETTER) -> SetterOf:
 def check_methods(candidate: object, name: str, *, takes_count: bool = True) -> None:
     """Refuse a subject, a class or an instance, that lacks a required method.
 
-    It also has to define each abstract method of its bases, such as `wrap()` of an adapter.
-
-    Args:
-        candidate: The class or the instance.
-        name: The subject as the user named it.
-        takes_count: Whether the constructor takes the number of micro-batches. Where it does
-            not, `set_required_accumulations()` is required.
+    It also has to define each abstract method of its bases, such as `wrap()` of an adapter, and
+    `set_required_accumulations()` where the constructor takes no number of micro-batches.
 
     Raises:
         SubjectError: A method is missing.

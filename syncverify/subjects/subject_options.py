@@ -24,14 +24,10 @@ from syncverify.scenario.contract import Capabilities
 
 @dataclass(frozen=True, slots=True)
 class SubjectOption:
-    """An option that a subject takes.
+    """An option that a subject takes."""
 
-    Attributes:
-        values: The values, for messages.
-        parse: Turns text into a value that `repr` can write; a ValueError refuses the text.
-    """
-
-    values: str
+    values: str  # for messages
+    # Turns text into a value that `repr` can write; a ValueError refuses the text.
     parse: Callable[[str], Any]
 
 
@@ -69,12 +65,7 @@ def check_is_no_path(name: str) -> None:
 
 @functools.cache  # one class for equal options, so that equal subjects are equal
 def with_options(original: type, base: str, given: tuple[str, ...]) -> type:
-    """Return a class with options.
-
-    Args:
-        original: The class of a built-in subject.
-        base: Name of the subject.
-        given: Options as text, each `name=value`.
+    """Return the class of a built-in subject with options, each `name=value`.
 
     Raises:
         SubjectError: The class takes no options, or not these.
@@ -92,17 +83,21 @@ def with_options(original: type, base: str, given: tuple[str, ...]) -> type:
                 f"subject {base!r}: expected each of the options {', '.join(accepted)} "
                 f"at most once, as name=value; got {text!r}"
             )
-        options[name] = _parsed(base, name, value, accepted[name])
+        try:
+            options[name] = accepted[name].parse(value)
+        except ValueError:
+            raise SubjectError(
+                f"subject {base!r}: expected {name} as {accepted[name].values}, got {value!r}"
+            ) from None
     place = {"__module__": original.__module__, "__qualname__": original.__qualname__}
     return type(original.__name__, (original,), {**place, "options": options})
 
 
 def narrowed(factory: Any, contract: Capabilities) -> Capabilities:
     """Return the contract of a subject under its options."""
-    if not hasattr(factory, "takes_options") or not hasattr(factory, "narrowed"):
-        return contract
-    narrow: Callable[[Capabilities], Capabilities] = factory.narrowed
-    return narrow(contract)
+    if hasattr(factory, "takes_options") and hasattr(factory, "narrowed"):
+        contract = factory.narrowed(contract)
+    return contract
 
 
 def check_worlds(factory: Any, name: str, num_ranks: int) -> None:
@@ -118,12 +113,3 @@ def check_worlds(factory: Any, name: str, num_ranks: int) -> None:
                 f"subject {name!r}: expected ranks >= {value}, got {num_ranks}: "
                 f"{option}={value} has no effect on fewer"
             )
-
-
-def _parsed(base: str, name: str, value: str, option: SubjectOption) -> Any:
-    try:
-        return option.parse(value)
-    except ValueError:
-        raise SubjectError(
-            f"subject {base!r}: expected {name} as {option.values}, got {value!r}"
-        ) from None

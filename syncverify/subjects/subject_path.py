@@ -54,10 +54,8 @@ def classes_in(file: Path) -> list[str]:
 
 def module_path_of(found: object) -> str | None:
     """Return `module:attribute` of a class or function, or None if it has no such path."""
-    module, name = (
-        getattr(found, "__module__", None),
-        getattr(found, "__qualname__", ""),
-    )
+    module = getattr(found, "__module__", None)
+    name = getattr(found, "__qualname__", "")
     if not module or not name or "<" in name:  # as in `<locals>` and `<lambda>`
         return None
     return f"{module}:{name}"
@@ -65,9 +63,6 @@ def module_path_of(found: object) -> str | None:
 
 def imported(path: str, noun: str) -> Any:
     """Import a subject or a layer by its path, `module:attribute` or `file.py:attribute`.
-
-    Returns:
-        The object.
 
     Raises:
         SubjectError: The import fails; `noun` is for its text.
@@ -95,12 +90,11 @@ def imported(path: str, noun: str) -> Any:
 
 def _near(error: BaseException) -> str:
     """Name what a user may have meant by an attribute that is not there."""
-    if not isinstance(error, AttributeError) or not isinstance(
-        error.obj, ModuleType | type
-    ):
-        return ""
-    near = difflib.get_close_matches(error.name or "", dir(error.obj), n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    match error:
+        case AttributeError(obj=ModuleType() | type() as owner):
+            near = difflib.get_close_matches(error.name or "", dir(owner), n=1)
+            return f"; did you mean {near[0]!r}?" if near else ""
+    return ""
 
 
 def _without_imports(lines: TracebackType | None) -> TracebackType | None:
@@ -119,21 +113,16 @@ def _place(lines: TracebackType | None) -> str:
     files = [(each.filename, each.lineno) for each in traceback.extract_tb(lines)]
     files = [each for each in files if not _imports(each[0])]
     own = [each for each in files if not each[0].startswith(_INSTALLED)]
-    return "".join(f", at {_short(file)}:{line}" for file, line in (own or files)[-1:])
-
-
-def _short(filename: str) -> str:
-    """Return a path, relative where it lies below the working directory."""
-    here = Path.cwd()
-    path = Path(filename)
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    if not files:
+        return ""
+    (name, line), here = (own or files)[-1], Path.cwd()
+    path = Path(name)
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    return f", at {shown}:{line}"
 
 
 def _module(written: str) -> Any:
     """Import a module by its name, or by the path of its file.
-
-    Returns:
-        The module.
 
     Raises:
         ImportError: There is no such module or file, or another module has its name.

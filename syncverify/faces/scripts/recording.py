@@ -1,29 +1,41 @@
-"""Record a script: start a process for each rank, hand out turns, keep the traces, judge them."""
+"""Record a script: start a process for each rank, hand out turns, keep the traces, judge them.
+
+The file of a recording is a line of JSON, a pickled value, and the SHA-256 of both. The line tells
+the format and the version: a file of another one is refused before its value is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+import pickle
 from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
-from syncverify.errors import InternalError
+from syncverify.errors import InternalError, UsageError
 from syncverify.faces.scripts.script import RankJob, Script, show_warnings
 from syncverify.faces.simulation.host_waits import is_deadlock, unknown_stall
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
 from syncverify.judge.properties.registry import judge_traced
-from syncverify.judge.remarks import Remark, remarks_on
+from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.playing.faults import hub_fault
 from syncverify.processes.forked_process import start
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleCoverage
 from syncverify.scenario.settings import SCRIPT_HANG_TIMEOUT_SECONDS
+from syncverify.search.whole_file import plain_value
 from syncverify.sim.apart.hub import Hub
 from syncverify.trace.run import RankRun, Run
 
-_PROCESS: Final = "syncverify.faces.scripts.rank"
+_PROCESS: Final = "syncverify.faces.scripts.script"
 _NUM_HASH_SEEDS = 4
+_FORMAT: Final = "syncverify recording 2"
+_DIGEST_BYTES: Final = 32
+_FILE: Final = "run.trace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +64,7 @@ def record(
 ) -> Recording:
     """Run a script as torchrun does, with a simulated machine in the process of each rank.
 
-    Args:
-        num_ranks: World size; all ranks share a machine.
-        names_torch: Whether reports name torch's own lines.
-
-    Returns:
-        The recording; of an interrupted run the traces so far.
+    All ranks share a machine. Of an interrupted run the recording has the traces so far.
 
     Raises:
         UsageError: The script is not there.
@@ -136,29 +143,70 @@ def judge(recording: Recording) -> Simulation:
     )
     if not found and not any([*launches_of(each.trace)] for each in run.ranks):
         return replace(unjudged, refused="no rank has issued a collective")
+    guilty_lines = {line for each in found for line in each.violation.evidence.lines}
+    remarks = tuple(remarks_on(run, guilty_lines))
+    options = ["--nproc", str(recording.num_ranks), "--device", recording.device]
+    options += ["-m"] if script.is_module else []
     return replace(
         unjudged,
         violations=found,
         run=run,
         num_runs=1,
         coverage=_AS_RECORDED,
-        remarks=tuple(_remarks(recording, found)),
-        recorded=_play_of(recording),
+        # After an interruption a wait may come later.
+        remarks=() if recording.was_interrupted else remarks,
+        recorded=ProgramPlay("", "", "record", tuple(options), script.arguments),
     )
 
 
-def _play_of(recording: Recording) -> ProgramPlay:
-    """Return how the script was played, without what was found."""
-    options = ["--nproc", str(recording.num_ranks), "--device", recording.device]
-    options += ["-m"] if recording.script.is_module else []
-    arguments = recording.script.arguments
-    return ProgramPlay("", "", "record", tuple(options), arguments)
+def write_recording(recording: Recording, folder: Path) -> None:
+    """Write a recording, in the place of an earlier one; a missing folder is made.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
+    header = {"format": _FORMAT, "syncverify": version("syncverify")}
+    content = json.dumps(header).encode() + b"\n" + pickle.dumps(recording)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _FILE).write_bytes(content + hashlib.sha256(content).digest())
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}") from error
 
 
-def _remarks(
-    recording: Recording, found: tuple[FoundInProgram, ...]
-) -> Iterator[Remark]:
-    if recording.was_interrupted:  # the wait may come later
-        return iter(())
-    guilty_lines = {line for each in found for line in each.violation.evidence.lines}
-    return remarks_on(recording.run, guilty_lines)
+def read_recording(folder: Path) -> Recording:
+    """Read a recording.
+
+    Raises:
+        UsageError: The file is missing, was cut, or is of another version.
+    """
+    path = folder / _FILE
+    if not path.is_file():
+        raise UsageError(f"expected the folder of a recording: {folder} has no {_FILE}")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    content, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    line, _, value = content.partition(b"\n")
+    _check_header(path, line)
+    if hashlib.sha256(content).digest() != digest:
+        raise UsageError(f"{path} was cut or changed: its checksum is wrong")
+    recording: Recording = plain_value(value)
+    return recording
+
+
+def _check_header(path: Path, line: bytes) -> None:
+    """Do nothing if this version can read a file that begins with a line."""
+    try:
+        header = json.loads(line)
+        written, by = header["format"], header["syncverify"]
+    except (KeyError, TypeError, ValueError):
+        raise UsageError(f"{path} is no file of a recording") from None
+    if written != _FORMAT:
+        raise UsageError(f"expected {_FORMAT!r} in {path}, not {written!r}")
+    if by != version("syncverify"):
+        raise UsageError(
+            f"{path} was recorded by syncverify {by}, and this is "
+            f"{version('syncverify')}: record the script again"
+        )

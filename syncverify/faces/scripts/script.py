@@ -1,4 +1,4 @@
-"""A training script, started as torchrun starts it, and what it does beside its training.
+"""A training script in the process of a rank, started as torchrun starts it.
 
 - Functions that it registers with `atexit` run before the trace ends.
 - A process that it forks ends where it leaves the script, and is no second rank.
@@ -10,24 +10,45 @@ from __future__ import annotations
 import atexit
 import os
 import runpy
+import signal
 import sys
 import traceback
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from unittest.mock import patch
 
-from syncverify.errors import UsageError
-from syncverify.faces.simulation.program import Device
+import torch
+
+from syncverify.errors import RunEndedError, UsageError
+from syncverify.faces.simulation.process_calls import calls_on_ranks
+from syncverify.faces.simulation.program import Device, SimulatedProgram
+from syncverify.late_imports import import_dynamo
 from syncverify.plain_text import named
-from syncverify.sim.apart.rank_machine import RankPlace
+from syncverify.playing.messages import JobOutcome
+from syncverify.playing.process_rank import outcome_of
+from syncverify.playing.program.exact_arithmetic import exact_arithmetic
+from syncverify.processes.wire import Wire
+from syncverify.sim.apart.messages import Begun
+from syncverify.sim.apart.rank_machine import RankMachine, RankPlace, rank_machine
+from syncverify.sim.process_wide.rank_variables import one_machine
+from syncverify.sim.turns.refusals import OWN_THREAD, Refusals, refusal
+from syncverify.trace.records import Moment
+from syncverify.trace.run import RankRun
+from syncverify.trace.source_files import naming_torch
 
 # Nobody connects: the store is the machine's.
 _MASTER: Final = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+# Processes that a rank starts are no ranks: they find neither the machine nor its GPUs.
+_NO_SPAWN = patch.object(
+    torch.multiprocessing,
+    "spawn",
+    refusal("ranks that a script spawns; start them from outside, as torchrun does"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +76,13 @@ class Script:
     def run(self) -> None:
         """Run it as `python` runs it, and then the functions that it registers at exit."""
         with forked_processes_end(), exit_functions_run():
-            self._run()
-
-    def _run(self) -> None:
-        sys.argv = [self.target, *self.arguments]
-        if self.is_module:
-            sys.path.insert(0, str(Path.cwd()))
-            runpy.run_module(self.target, run_name="__main__", alter_sys=True)
-        else:
-            sys.path.insert(0, str(Path(self.target).resolve().parent))
-            runpy.run_path(self.target, run_name="__main__")
+            sys.argv = [self.target, *self.arguments]
+            if self.is_module:
+                sys.path.insert(0, str(Path.cwd()))
+                runpy.run_module(self.target, run_name="__main__", alter_sys=True)
+            else:
+                sys.path.insert(0, str(Path(self.target).resolve().parent))
+                runpy.run_path(self.target, run_name="__main__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +94,6 @@ class RankJob:
     num_ranks: int
     device: Device
     names_torch: bool = False
-
-    @property
-    def place(self) -> RankPlace:
-        """Place of the rank; all ranks share a machine."""
-        if self.device == "cpu":
-            return RankPlace(self.rank, self.num_ranks, is_for_nccl=False)
-        return RankPlace(self.rank, self.num_ranks, True, self.rank, self.num_ranks)
 
     def set_variables(self) -> None:
         """Set the variables that torchrun sets for a rank of one machine."""
@@ -144,15 +155,17 @@ def exit_functions_run() -> Iterator[None]:
 @contextmanager
 def forked_processes_end() -> Iterator[None]:
     """End a process that the block has forked, as Python ends it, where it leaves the block."""
-    process = os.getpid()
+    process, code = os.getpid(), 0
     try:
         yield
     except BaseException as error:
         if os.getpid() == process:
             raise
-        _end(_exit_code(error))
+        code = _exit_code(error)
     if os.getpid() != process:
-        _end(0)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _exit_code(error: BaseException) -> int:
@@ -165,12 +178,6 @@ def _exit_code(error: BaseException) -> int:
     if error.code is not None:
         sys.stderr.write(f"{error.code}\n")
     return int(error.code is not None)
-
-
-def _end(code: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 @contextmanager
@@ -193,3 +200,45 @@ def show_warnings(of_ranks: Mapping[int, Sequence[str]]) -> None:
             ranks_of[each].append(rank)
     for text, ranks in ranks_of.items():
         sys.stderr.write(f"{named('rank', ranks)}: {text}")
+
+
+def main(wire: Wire) -> None:
+    """Run the script of the job that comes on a wire, and send its outcome."""
+    torch.set_num_threads(1)
+    import_dynamo()
+    job: RankJob = wire.receive()
+    job.set_variables()
+    rank, size = job.rank, job.num_ranks  # all ranks share a machine
+    place = RankPlace(rank, size, is_for_nccl=False)
+    if job.device == "cuda":
+        place = RankPlace(rank, size, True, rank, size)
+    with (
+        one_machine(size),
+        rank_machine(wire, place) as machine,
+        warnings_kept() as kept,
+    ):
+        machine.recorder.moment = Moment("", 0)
+        signal.signal(signal.SIGINT, machine.turns.interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        wire.send(Begun())
+        came_to: JobOutcome | None = None
+        with suppress(RunEndedError):  # the signal may come late
+            came_to = outcome_of(
+                lambda: _run(job, machine),
+                rank,
+                Refusals("sim", lambda: None, OWN_THREAD),
+                lambda: machine.turns.has_ended,
+            )
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        machine.recorder.finish()
+        wire.send(machine.ended(came_to, kept))
+
+
+def _run(job: RankJob, machine: RankMachine) -> None:
+    setup = SimulatedProgram(
+        lambda: job.script.run(), job.num_ranks, job.device, names_torch=job.names_torch
+    )
+    is_eager = torch.compiler.set_stance("force_eager")
+    calls, naming = calls_on_ranks(machine.turns), naming_torch(is_on=job.names_torch)
+    with exact_arithmetic(), is_eager, calls, naming, _NO_SPAWN:
+        setup.on_rank(job.rank, machine.recorder, RankRun())

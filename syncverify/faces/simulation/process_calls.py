@@ -23,7 +23,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 from unittest.mock import patch
 
@@ -38,7 +38,10 @@ from syncverify.trace.stacks import is_subject_above
 # A program may wait for another process, and look for it after each sleep.
 _MAX_SLEEP_SECONDS = 0.05
 _REFUSE_SAVER = refusal("checkpoints that another process saves")
-_CLOCKS: Final = ("monotonic", "perf_counter", "process_time", "time")
+_CLOCKS: Final = (
+    *("monotonic", "perf_counter", "process_time", "time"),
+    *("monotonic_ns", "perf_counter_ns", "process_time_ns", "time_ns"),
+)
 _ARITHMETIC: Final = (
     "add", "floordiv", "mod", "mul", "radd", "rmul", "rsub", "sub", "truediv",
 )  # fmt: skip
@@ -68,22 +71,13 @@ def calls_on_ranks(scheduler: TurnTaking) -> Iterator[None]:
         sleep(pause)
         scheduler.note_pause(pause)
 
+    clocks: dict[str, Any] = {name: _noting(getattr(time, name)) for name in _CLOCKS}
     with (
         patch.object(os, "_exit", leave_rank),
         patch.object(time, "sleep", sleep_shortly),
         patch.object(*saver_in_a_process(), _REFUSE_SAVER),
-        _clocks_noted(),
+        patch.multiple(time, **clocks),
     ):
-        yield
-
-
-@contextmanager
-def _clocks_noted() -> Iterator[None]:
-    """Note where a rank compares a time of a clock, for the length of a block."""
-    with ExitStack() as patches:
-        for name in (*_CLOCKS, *(f"{clock}_ns" for clock in _CLOCKS)):
-            clock = _noting(getattr(time, name))
-            patches.enter_context(patch.object(time, name, clock))
         yield
 
 

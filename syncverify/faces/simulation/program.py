@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
@@ -102,10 +102,13 @@ class SimulatedProgram:
         machine.scheduler.refusals.instead = OWN_THREAD
         for rank, recorder in enumerate(machine.recorders):
             recorder.moment = _ANYWHERE
-            if self.is_for_nccl:
-                _tell_cuda(recorder, rank, self.num_ranks)
-            else:
+            if not self.is_for_nccl:
                 recorder.streams.backends.tell("gloo")
+                continue
+            with one_machine():
+                device = torch.device("cuda", device_index(rank, self.num_ranks))
+            recorder.streams.backends.default = "nccl"
+            recorder.streams.tell(device, num_devices(self.num_ranks))
 
     @contextmanager
     def around(self, machine: SimulatedMachine, _: Sequence[RankRun]) -> Iterator[None]:
@@ -127,10 +130,11 @@ class SimulatedProgram:
         try:
             with recorder.recording_accesses():
                 result = self._call(rank)
-                local = map(_local, tree_leaves(result))
-                tensors = [each for each in local if each is not None]
+                leaves = tree_leaves(result)
+                tensors = [each for each in map(_local, leaves) if each is not None]
                 recorder.read("return", tensors, NoLine.RETURN)
-                recorder.show(_shown(result))
+                showing = (each for each in leaves if isinstance(each, ShowsTensors))
+                recorder.show(t for each in showing for t in each.shown_tensors())
             with torch.no_grad():
                 return Returned(result, [each.clone() for each in tensors])
         except (SyncverifyError, RunEndedError):
@@ -148,20 +152,6 @@ class SimulatedProgram:
             if end.code:
                 raise
             return None
-
-
-def _tell_cuda(recorder: RankRecorder, rank: int, num_ranks: int) -> None:
-    with one_machine():
-        local_rank = device_index(rank, num_ranks)
-    recorder.streams.backends.default = "nccl"
-    recorder.streams.tell(torch.device("cuda", local_rank), num_devices(num_ranks))
-
-
-def _shown(result: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors of results that are no tensors and show some."""
-    for leaf in tree_leaves(result):
-        if isinstance(leaf, ShowsTensors):
-            yield from leaf.shown_tensors()
 
 
 def _local(value: object) -> torch.Tensor | None:
@@ -225,8 +215,5 @@ def region(name: str, *, step: int = 0) -> Iterator[None]:
     may keep its regions. The training step counts from 0.
     """
     streams = own_streams()
-    if streams is None:
-        yield
-        return
-    with streams.at(Moment(name, step)):
+    with nullcontext() if streams is None else streams.at(Moment(name, step)):
         yield

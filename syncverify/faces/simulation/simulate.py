@@ -7,7 +7,7 @@ Note [The harm of a race]
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
@@ -107,9 +107,6 @@ def simulations(
 
     Raises:
         UsageError: An argument is wrong.
-
-    Yields:
-        All that is known so far.
     """
     setup.check()
     choice = ScheduleChoice.parse(schedules)
@@ -137,7 +134,18 @@ class _Plays:
         first = Decisions(SchedulePolicy(schedule))
         self._play(first)
         yield self._known()
-        coverage = yield from self._play_others(choice, first)
+        num_ranks, num_turns = self.setup.num_ranks, len(first.turn_log)
+        coverage = _SO_FAR
+        if not may_differ(first, num_ranks):
+            coverage = ScheduleCoverage(SAME)
+        elif choice.mode == "default":
+            coverage = ScheduleCoverage(FIRST)
+        else:
+            timings = OtherTimings(choice, num_ranks, num_turns, self.unplayed.seed)
+            for decisions in timings:
+                self._play(decisions)
+                yield self._known()
+            coverage = timings.coverage or _SO_FAR
         found = tuple(map(self._with_harm, self.found.values()))
         yield replace(self._known(), violations=found, coverage=coverage)
 
@@ -162,21 +170,6 @@ class _Plays:
         # None where none of the orders that were played changes a returned value.
         harm = next(_harms(pair, self.setup, SchedulePolicy(found.schedule)), None)
         return replace(found, harm=harm)
-
-    def _play_others(
-        self, choice: ScheduleChoice, first: Decisions
-    ) -> Generator[Simulation, None, ScheduleCoverage]:
-        """Play all other schedules of a choice, and return the part of all that was played."""
-        num_ranks, num_turns = self.setup.num_ranks, len(first.turn_log)
-        if not may_differ(first, num_ranks):
-            return ScheduleCoverage(SAME)
-        if choice.mode == "default":
-            return ScheduleCoverage(FIRST)
-        timings = OtherTimings(choice, num_ranks, num_turns, self.unplayed.seed)
-        for decisions in timings:
-            self._play(decisions)
-            yield self._known()
-        return timings.coverage or _SO_FAR
 
     def _play(self, decisions: Decisions) -> None:
         played = play(self.setup, decisions)

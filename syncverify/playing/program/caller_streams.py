@@ -12,7 +12,7 @@ Source:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -28,27 +28,22 @@ class CallerStreams:
 
     def for_bind(self) -> AbstractContextManager[None]:
         """Switch to the stream of `bind()` and `unbind()`."""
-        return self._side_stream("bind", if_launch="bind_on_side_stream")
+        return self._side_stream("bind", "bind_on_side_stream")
 
     def for_step(self, step: int) -> AbstractContextManager[None]:
         """Switch to the stream of a step."""
-        if self._launch == "step_on_new_stream":
-            return self._ordered(f"step {step}")
-        return self._side_stream("step", if_launch="step_on_side_stream")
+        name = f"step {step}" if self._launch == "step_on_new_stream" else "step"
+        return self._side_stream(name, "step_on_new_stream", "step_on_side_stream")
 
     def for_forward(self, parameter: str) -> AbstractContextManager[None]:
         """Switch to the stream of a parameter's part of the forward."""
-        return self._side_stream(parameter, if_launch="parameter_streams")
-
-    def _side_stream(
-        self, name: str, *, if_launch: str
-    ) -> AbstractContextManager[None]:
-        if self._launch != if_launch:
-            return nullcontext()
-        return self._ordered(name)
+        return self._side_stream(parameter, "parameter_streams")
 
     @contextmanager
-    def _ordered(self, name: str) -> Iterator[None]:
+    def _side_stream(self, name: str, *launches: str) -> Iterator[None]:
+        if self._launch not in launches:
+            yield
+            return
         if name not in self._streams:
             self._streams[name] = self._module.Stream()
         side, caller = self._streams[name], self._module.current_stream()

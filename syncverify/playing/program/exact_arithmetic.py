@@ -8,7 +8,7 @@ switches belong to the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -29,22 +29,21 @@ class _Switch(NamedTuple):
 def exact_arithmetic(device: torch.device | None = None) -> Iterator[None]:
     """Compute exactly from the beginning of a block; set all switches back at its end.
 
-    Args:
-        device: Device of the block. On a GPU sums of real numbers are then computed in one
-            order, where torch knows how: two runs of one graph are equal to the bit.
+    On a GPU sums of real numbers are then computed in one order, where torch knows how: two runs of
+    one graph are equal to the bit.
     """
     switches = _switches()
     if device is not None and device.type == "cuda":
         switches += _same_order_each_time()
     before = [_position(switch) for switch in switches]
-    _set(switches, [switch.exact for switch in switches])
+    _set(switches, (switch.exact for switch in switches))
     try:
         yield
     finally:
         _set(switches, before)
 
 
-def _set(switches: Sequence[_Switch], positions: Sequence[Any]) -> None:
+def _set(switches: Sequence[_Switch], positions: Iterable[Any]) -> None:
     with changeable_flags():
         for switch, position in zip(switches, positions, strict=True):
             switch.set(position)
@@ -84,12 +83,12 @@ def _switches() -> list[_Switch]:
     precise: list[Any] = [
         products, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn,
     ]  # fmt: skip
+    read, set_to = (
+        torch.get_float32_matmul_precision,
+        torch.set_float32_matmul_precision,
+    )
     return [
-        _Switch(
-            torch.get_float32_matmul_precision,
-            torch.set_float32_matmul_precision,
-            "highest",
-        ),
+        _Switch(read, set_to, "highest"),
         _attribute(cudnn, "allow_tf32", exact=False),
         *(_attribute(owner, "fp32_precision", exact="ieee") for owner in precise),
         _attribute(products, "allow_fp16_accumulation", exact=False),

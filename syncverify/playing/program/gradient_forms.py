@@ -20,12 +20,11 @@ def misfits_of(parameters: Mapping[str, nn.Parameter]) -> dict[str, tuple[Misfit
 
     Placements on a mesh axis of one rank make no difference.
     """
-    found = {
-        name: tuple(_misfits(each, each.grad))
+    return {
+        name: misfits
         for name, each in parameters.items()
-        if each.grad is not None
+        if each.grad is not None and (misfits := tuple(_misfits(each, each.grad)))
     }
-    return {name: differences for name, differences in found.items() if differences}
 
 
 def _misfits(parameter: torch.Tensor, gradient: torch.Tensor) -> Iterator[Misfit]:

@@ -60,46 +60,51 @@ class Before:
         self.draws = StepDraws()
         self._hooks = {name: _hooks(p) for name, p in model.parameters.items()}
         self._attributes = {name: {*vars(p)} for name, p in model.parameters.items()}
-        self._sharing = _sharing_storage(_local_parts(model))
+        self._sharing = self._sharing_storage()
         self._settings = ProcessSettings()
 
     def leftovers(self) -> Leftovers:
         """Find what a subject left behind, or took away."""
         parameters = self.model.parameters
         added = {name: _hooks(p) - self._hooks[name] for name, p in parameters.items()}
+        # Memory of parameters lives on anyhow, so a container of parameters holds nothing.
         tensors = {
-            name: _new_holders(parameter, self._attributes[name], parameters.values())
+            name: tuple(
+                attribute
+                for attribute, value in vars(parameter).items()
+                if attribute not in self._attributes[name]
+                and _holds_tensor(value, besides=parameters.values())
+            )
             for name, parameter in parameters.items()
         }
-        now = _sharing_storage(_local_parts(self.model))
-        return Leftovers(
-            hooks={name: len(hooks) for name, hooks in added.items() if hooks},
-            shared_gradients=_sharing_storage(self._gradients_of_their_own()),
-            changed=self.own.changed(),
-            lost_hooks=tuple(
-                name for name, p in parameters.items() if self._hooks[name] - _hooks(p)
-            ),
-            attributes={name: found for name, found in tensors.items() if found},
-            shared_parameters=tuple(name for name in now if name not in self._sharing),
-            settings=self._settings.changed(),
-            thread_settings=self._settings.rank_changed(),
-            reseeded=self._settings.reseeded(),
-            repeating=self.draws.repeating(),
-        )
-
-    def _gradients_of_their_own(self) -> dict[str, torch.Tensor]:
-        """Return the gradients but for those that the losses put into one storage."""
+        # Losses put some gradients into one storage.
         joined = {
             spec.name
             for spec in self.model.scenario.parameters
             if spec.use == INTO_ONE_STORAGE
         }
         gradients = self.model.local_gradients()
-        return {name: g for name, g in gradients.items() if name not in joined}
+        own = {name: g for name, g in gradients.items() if name not in joined}
+        return Leftovers(
+            hooks={name: len(hooks) for name, hooks in added.items() if hooks},
+            shared_gradients=_sharing_storage(own),
+            changed=self.own.changed(),
+            lost_hooks=tuple(
+                name for name, p in parameters.items() if self._hooks[name] - _hooks(p)
+            ),
+            attributes={name: found for name, found in tensors.items() if found},
+            shared_parameters=tuple(
+                name for name in self._sharing_storage() if name not in self._sharing
+            ),
+            settings=self._settings.changed(),
+            thread_settings=self._settings.rank_changed(),
+            reseeded=self._settings.reseeded(),
+            repeating=self.draws.repeating(),
+        )
 
-
-def _local_parts(model: LocalModel) -> dict[str, torch.Tensor]:
-    return {name: local_part(each) for name, each in model.parameters.items()}
+    def _sharing_storage(self) -> tuple[str, ...]:
+        parameters = self.model.parameters.items()
+        return _sharing_storage({name: local_part(each) for name, each in parameters})
 
 
 def _hooks(parameter: nn.Parameter) -> set[tuple[int, int]]:
@@ -114,25 +119,10 @@ def _hooks(parameter: nn.Parameter) -> set[tuple[int, int]]:
     }
 
 
-def _new_holders(
-    parameter: nn.Parameter, before: Collection[str], all_of_rank: Collection[object]
-) -> tuple[str, ...]:
-    """Name the new attributes of a parameter by which tensors live on."""
-    # Memory of parameters lives on anyhow, so a container of parameters holds nothing.
-    return tuple(
-        name
-        for name, value in vars(parameter).items()
-        if name not in before and holds_tensor(value, besides=all_of_rank)
-    )
-
-
 def calls_of_backward(loss: torch.Tensor) -> tuple[SourceLine, ...]:
-    """Run a plain backward and return the functions in user files that it called.
+    """Run a plain backward and return the first lines of the functions in user files that it called.
 
     A hook of a node is in no dictionary that Python can read, but it is called.
-
-    Returns:
-        First line of each function.
     """
     called: dict[SourceLine, None] = {}
 
@@ -178,16 +168,15 @@ def _sharing_storage(tensors: dict[str, torch.Tensor]) -> tuple[str, ...]:
 def held_by_subject(synchronizer: object) -> Held:
     """Count the tensors and handles of collectives that a synchronizer refers to.
 
-    Returns:
-        The numbers of objects that are reached by attributes, containers, class attributes,
-        variables and caches of functions, and by the global variables of the modules of the
-        synchronizer's classes. Other globals lead to the whole program, and are not followed.
+    They are reached by attributes, containers, class attributes, variables and caches of functions,
+    and by the global variables of the modules of the synchronizer's classes. Other globals lead to
+    the whole program, and are not followed.
     """
     owners = [synchronizer, *_globals_of(type(synchronizer))]
     return Held(*_count(owners), groups=num_groups())
 
 
-def holds_tensor(value: object, *, besides: Iterable[object]) -> bool:
+def _holds_tensor(value: object, *, besides: Iterable[object]) -> bool:
     """Tell whether a value is a tensor, or a container of one, that is not among `besides`."""
     if not isinstance(value, (torch.Tensor, Collection)):
         return False  # such as a synchronizer, which frees its memory itself
@@ -207,7 +196,8 @@ def _count(
         each = waiting.popleft()
         kind = type(each)
         if kind not in ends:
-            ends[kind] = _is_end(kind)
+            is_followed = not (issubclass(kind, _NOT_FOLLOWED) or _is_ours(kind))
+            ends[kind] = not (is_followed or issubclass(kind, _COUNTED))
         if ends[kind] or id(each) in seen:
             continue
         seen.add(id(each))
@@ -218,12 +208,6 @@ def _count(
         else:
             waiting.extend(_references(each))
     return number, sum(storages.values())
-
-
-def _is_end(kind: type) -> bool:
-    """Tell whether objects of a class are not counted, and their references not followed."""
-    is_counted = issubclass(kind, _COUNTED)
-    return not is_counted and (issubclass(kind, _NOT_FOLLOWED) or _is_ours(kind))
 
 
 def _storage(tensor: torch.Tensor) -> Mapping[int, int]:
@@ -255,27 +239,20 @@ def _globals_of(kind: type) -> Iterator[object]:
 
 def _references(held: object) -> Iterable[object]:
     if isinstance(held, types.FunctionType):
-        return _kept_by(held) if is_subject_line(held.__code__.co_filename) else ()
+        if not is_subject_line(held.__code__.co_filename):
+            return ()
+        enclosed, positional = held.__closure__ or (), held.__defaults__ or ()
+        by_name = (held.__kwdefaults__ or {}).values()
+        return (*enclosed, *positional, *by_name, *vars(held).values())
     if isinstance(held, type):
         # torch's and Python's own classes hold nothing of a subject.
         own = held.__module__.partition(".")[0] not in {"torch", "builtins"}
         return vars(held).values() if own and not _is_ours(held) else ()
-    if _has_a_bound(held):
-        return ()  # such as the norms of the last 100 steps
-    return gc.get_referents(held)
-
-
-def _kept_by(function: types.FunctionType) -> Iterable[object]:
-    """Return what a function encloses, its default values, and its attributes."""
-    enclosed, positional = function.__closure__ or (), function.__defaults__ or ()
-    by_name = (function.__kwdefaults__ or {}).values()
-    return (*enclosed, *positional, *by_name, *vars(function).values())
-
-
-def _has_a_bound(held: object) -> bool:
+    bound = held.maxlen if isinstance(held, deque) else None
     if isinstance(held, _CACHED):
-        return held.cache_parameters()["maxsize"] is not None
-    return isinstance(held, deque) and held.maxlen is not None
+        bound = held.cache_parameters()["maxsize"]
+    # With a bound, such as the norms of the last 100 steps.
+    return gc.get_referents(held) if bound is None else ()
 
 
 def _is_ours(kind: type) -> bool:

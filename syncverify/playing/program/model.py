@@ -34,7 +34,6 @@ from syncverify.playing.program.modules.layers import (
 )
 from syncverify.playing.program.modules.model import initial_value
 from syncverify.playing.program.own_parameters import local_part
-from syncverify.playing.program.training_program import Drop
 from syncverify.scenario import step_plan
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
 from syncverify.scenario.distribution import in_format, local_in_graph, wrap_local
@@ -67,7 +66,7 @@ class LocalModel:
         A parameter that is listed twice comes a second time at the end of its group, or of
         the next one. Example: a model's head that shares its weight with the first layer.
         """
-        listed: defaultdict[int, list[nn.Parameter]] = defaultdict(list)
+        listed = defaultdict[int, list[nn.Parameter]](list)
         born = self.born(step)
         most = max(spec.num_listed for spec in born)
         for again, spec in itertools.product(range(most), born):
@@ -132,11 +131,8 @@ class LocalModel:
 
         Arguments are those of `loss`; `as_rank` makes another thread a thread of this rank.
         """
-        terms = {
-            name: term
-            for name, term in self._terms(step, micro_batch, using, fails=fails).items()
-            if term.requires_grad
-        }
+        found = self._terms(step, micro_batch, using, fails=fails)
+        terms = {name: term for name, term in found.items() if term.requires_grad}
         own = {name: self.parameters[name] for name in terms if name in self.parameters}
         return Losses(terms, own, as_rank)
 
@@ -145,9 +141,14 @@ class LocalModel:
     ) -> dict[str, torch.Tensor]:
         """Compute the terms of a loss, by name of their parameter or `_NO_PARAMETER`."""
         if self.scenario.module != PLAIN:
-            return {
-                _NO_PARAMETER: self._module_loss(step=step, micro_batch=micro_batch)
+            # One view or local part for each parameter. All uses of a tied parameter then add
+            # up in the parameter's dtype, before the engine casts the sum to `grad_dtype`.
+            parts = {
+                name: p.to_local() if isinstance(p, DTensor) else p.view_as(p)
+                for name, p in self.parameters.items()
             }
+            loss = module_loss(self.scenario, parts, self.rank, step, micro_batch)
+            return {_NO_PARAMETER: loss}
         device = next(iter(self.parameters.values())).device
         listed = step_plan.used_parameters(self.scenario, self.rank, step, micro_batch)
         terms: dict[str, torch.Tensor] = {}
@@ -155,11 +156,9 @@ class LocalModel:
         for position, spec in enumerate(listed):
             if fails and position == len(listed) // 2:
                 terms[_NO_PARAMETER] = failing_term(device)
+            at = {"rank": self.rank, "step": step, "micro_batch": micro_batch}
             with using(spec.name):
-                before = listed[:position]
-                terms[spec.name] = self._term(
-                    spec, step, micro_batch, before=before, storages=storages
-                )
+                terms[spec.name] = self._term(spec, at, listed[:position], storages)
         for spec in self.born(step):
             if spec.used == "undefined" and self.parameters[spec.name].requires_grad:
                 part = local_in_graph(self.parameters[spec.name], spec)
@@ -174,15 +173,16 @@ class LocalModel:
     def _term(
         self,
         spec: ParameterSpec,
-        step: int,
-        micro_batch: int,
-        *,
+        at: Mapping[str, int],
         before: Sequence[ParameterSpec],
         storages: Mapping[tuple[torch.dtype, str], OneStorage],
     ) -> torch.Tensor:
-        """Compute a term with exactly the parameter's contribution as gradient."""
+        """Compute a term with exactly the parameter's contribution as gradient.
+
+        Parameters `before` have earlier terms. A storage is of a dtype, and of one parameter, or of
+        all under the name "".
+        """
         local = local_in_graph(self.parameters[spec.name], spec)
-        at = {"rank": self.rank, "step": step, "micro_batch": micro_batch}
         constant = contribution(self.scenario, spec, **at)
         constant = with_overflow(constant, self.scenario, spec, **at)
         scale = magnitude(self.scenario, spec)
@@ -221,22 +221,6 @@ class LocalModel:
                 return part
         return None
 
-    def drop_gradients(self, drop: Drop) -> None:
-        """Set the gradients of some parameters to None."""
-        for parameter in [*self.parameters.values()][drop.first :: drop.every]:
-            parameter.grad = None
-
-    def _module_loss(self, *, step: int, micro_batch: int) -> torch.Tensor:
-        # One view or local part for each parameter. All uses of a tied parameter then add
-        # up in the parameter's dtype, before the engine casts the sum to `grad_dtype`.
-        parts = {
-            name: p.to_local() if isinstance(p, DTensor) else p.view_as(p)
-            for name, p in self.parameters.items()
-        }
-        return module_loss(
-            self.scenario, parts, rank=self.rank, step=step, micro_batch=micro_batch
-        )
-
     def local_gradients(self) -> dict[str, torch.Tensor]:
         """Return the local gradients that exist now, without copies, by parameter name."""
         return {
@@ -249,8 +233,12 @@ class LocalModel:
         """Name the parameters with a gradient that is `Partial` over several ranks."""
         return frozenset(
             name
-            for name, parameter in self.parameters.items()
-            if isinstance(parameter.grad, DTensor) and _is_partial(parameter.grad)
+            for name, p in self.parameters.items()
+            if isinstance(p.grad, DTensor)
+            for each, size in zip(
+                p.grad.placements, p.grad.device_mesh.shape, strict=True
+            )
+            if each.is_partial() and size > 1
         )
 
 
@@ -267,12 +255,18 @@ def build_model(
     """
     if scenario.module != PLAIN:
         require_own_parameters(scenario)
-    parameters = {
-        spec.name: _build_parameter(
-            scenario, spec, rank=rank, device=device, meshes=meshes
-        )
-        for spec in scenario.parameters
-    }
+    parameters = dict[str, nn.Parameter]()
+    for spec in scenario.parameters:
+        dtype: torch.dtype = getattr(torch, spec.dtype)
+        values = start_value(scenario, spec, rank).to(dtype=dtype, device=device)
+        data = in_format(values, spec.memory_format)
+        if meshes is not None and spec.placements is not None:
+            mesh = mesh_of(scenario.mesh, spec)
+            data = wrap_local(data, meshes[mesh], mesh, spec)
+        built = nn.Parameter(data, requires_grad=spec.requires_grad)
+        if spec.grad_dtype is not None:
+            built.grad_dtype = getattr(torch, spec.grad_dtype)
+        parameters[spec.name] = built
     return LocalModel(scenario, rank, parameters)
 
 
@@ -283,41 +277,10 @@ def start_value(scenario: Scenario, spec: ParameterSpec, rank: int) -> torch.Ten
     shape = torch.Size(local_shape(scenario.mesh, spec, rank))
     # Replicas of one part are equal, unless the scenario says otherwise. Other parts differ, so
     # that a broadcast of what has to stay local is seen.
-    first = contributing_ranks(scenario.mesh, spec, rank)[0]
     is_equal = scenario.replicas == "equal"
-    part = first if is_equal else _own_part(scenario, spec, rank)
+    if is_equal:
+        part = contributing_ranks(scenario.mesh, spec, rank)[0]
+    else:  # ranks differ by other amounts for other parameters
+        part = (rank + 1) * (1 + scenario.parameters.index(spec) % 4)
     values = ((torch.arange(shape.numel()) + part) % 5 - 2).reshape(shape)
     return values if is_equal else values + _IN_NO_NARROW_DTYPE
-
-
-def _own_part(scenario: Scenario, spec: ParameterSpec, rank: int) -> int:
-    """Return a number that differs between ranks by other amounts for other parameters."""
-    return (rank + 1) * (1 + scenario.parameters.index(spec) % 4)
-
-
-def _build_parameter(
-    scenario: Scenario,
-    spec: ParameterSpec,
-    *,
-    rank: int,
-    device: torch.device,
-    meshes: Mapping[MeshSpec, DeviceMesh] | None,
-) -> nn.Parameter:
-    dtype: torch.dtype = getattr(torch, spec.dtype)
-    values = start_value(scenario, spec, rank)
-    data = in_format(values.to(dtype=dtype, device=device), spec.memory_format)
-    if meshes is not None and spec.placements is not None:
-        mesh = mesh_of(scenario.mesh, spec)
-        data = wrap_local(data, meshes[mesh], mesh, spec)
-    parameter = nn.Parameter(data, requires_grad=spec.requires_grad)
-    if spec.grad_dtype is not None:
-        parameter.grad_dtype = getattr(torch, spec.grad_dtype)
-    return parameter
-
-
-def _is_partial(tensor: DTensor) -> bool:
-    sizes = tensor.device_mesh.shape
-    return any(
-        placement.is_partial() and size > 1
-        for placement, size in zip(tensor.placements, sizes, strict=True)
-    )

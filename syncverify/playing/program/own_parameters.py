@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from syncverify.subjects.subject_api import StepsInBackward, Synchronizer
 from syncverify.trace.recorder import Recorder
+from syncverify.trace.records import Phase
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:
@@ -30,26 +31,17 @@ class _State(NamedTuple):
     value: torch.Tensor
     requires_grad: bool
 
-    def is_of(self, parameter: nn.Parameter) -> bool:
-        """Tell whether a parameter has this value and this `requires_grad`."""
-        return parameter.requires_grad == self.requires_grad and torch.equal(
-            local_part(parameter), self.value
-        )
-
 
 class OwnParameters:
-    """Values of parameters that only the training program may change.
-
-    Attributes:
-        takes_values: Whether a subject may change values now, to make replicas equal.
-        had_forward: Whether a micro-batch has run since; torch's `replicate` changes values in it.
-    """
+    """Values of parameters that only the training program may change."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self.parameters = parameters
         self._states = _states(parameters)
         self._changed: dict[str, None] = {}
+        # Whether a subject may change values now, to make replicas equal.
         self.takes_values = False
+        # Whether a micro-batch has run since; torch's `replicate` changes values in it.
         self.had_forward = False
 
     @contextmanager
@@ -87,7 +79,11 @@ class OwnParameters:
         if self.takes_values:
             return
         for name, parameter in parameters.items():
-            if not self._states[name].is_of(parameter):
+            value, requires_grad = self._states[name]
+            is_same = parameter.requires_grad == requires_grad and torch.equal(
+                local_part(parameter), value
+            )
+            if not is_same:
                 self._changed[name] = None
 
 
@@ -120,31 +116,30 @@ class UpdatesInBackward:
         self.update = update
         # Copies of the local gradients that hooks have read in this step, by name.
         self.taken: dict[str, torch.Tensor] = {}
-        self._names: dict[torch.Tensor, str] = {
-            each: name for name, each in own.parameters.items()
-        }
+        self._names: dict[torch.Tensor, str]
+        self._names = {each: name for name, each in own.parameters.items()}
         self._handles: list[Any] = []
         self._is_last = False
 
     @contextmanager
-    def binding(self, synchronizer: Synchronizer) -> Iterator[None]:
-        """Bind a synchronizer in a block: hand it the hook, or register the hook afterwards."""
-        if isinstance(synchronizer, StepsInBackward):
+    def around(self, phase: Phase, synchronizer: Synchronizer) -> Iterator[None]:
+        """Have the hook from `bind()` to `unbind()`, one of which a block may call.
+
+        A synchronizer is given the hook before `bind()`, or the hook is registered afterwards.
+        """
+        if phase == "unbind":
+            for handle in self._handles:
+                handle.remove()
+        if phase == "bind" and isinstance(synchronizer, StepsInBackward):
             synchronizer.step_in_backward(self.step)
             yield
             return
         yield
-        for parameter in self._names:
-            if parameter.requires_grad:
-                hook = parameter.register_post_accumulate_grad_hook(self.step)
-                self._handles.append(hook)
-
-    @contextmanager
-    def unbinding(self) -> Iterator[None]:
-        """Remove the hooks from the parameters before a block."""
-        for handle in self._handles:
-            handle.remove()
-        yield
+        if phase == "bind":
+            for parameter in self._names:
+                if parameter.requires_grad:
+                    hook = parameter.register_post_accumulate_grad_hook(self.step)
+                    self._handles.append(hook)
 
     @contextmanager
     def in_backward(self, *, is_last: bool) -> Iterator[None]:

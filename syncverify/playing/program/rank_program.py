@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, assert_never
 
 import torch
@@ -55,7 +55,6 @@ from syncverify.playing.program.training_program import (
     PlainBackward,
     Recover,
     Replace,
-    Step,
     Update,
     training_program,
 )
@@ -128,50 +127,43 @@ def play(
     _RankProgram(scenario, subject, model, result, recorder, streams).play()
 
 
-def _call(function: Callable[[], torch.Tensor]) -> torch.Tensor:
-    return function()
-
-
+@dataclass
 class _RankProgram:
-    """The training program of one rank; arguments are those of `play`."""
+    """The training program of one rank; the first fields are arguments of `play`."""
 
-    _synchronizer: Synchronizer
+    _scenario: Scenario
+    _subject: Subject
+    _model: LocalModel
+    _result: RankRun
+    _recorder: Recorder
+    _streams: CallerStreams
+    _synchronizer: Synchronizer = field(init=False)
+    _updates: UpdatesInBackward | None = None
+    # Whether the last backward raised as the scenario wants.
+    _has_failed: bool = False
+    # Names of the parameters whose owner is known.
+    _asked: set[str] = field(default_factory=set)
+    # Functions of the subject that were called after `unbind()`.
+    _called: tuple[SourceLine, ...] = ()
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        subject: Subject,
-        model: LocalModel,
-        result: RankRun,
-        recorder: Recorder,
-        streams: CallerStreams,
-    ) -> None:
-        self._scenario = scenario
-        self._subject = subject
-        self._model = model
-        self._result = result
-        self._recorder = recorder
-        self._streams = streams
-        self._own = OwnParameters(model.parameters)
-        self._before = Before(model, self._own)
-        self._replaced = ReplacedGradients(model.parameters.values())
-        self._updates: UpdatesInBackward | None = None
-        if scenario.update == "in_backward":
-            self._updates = UpdatesInBackward(self._own, recorder, self._update)
-        # Whether the last backward raised as the scenario wants.
-        self._has_failed = False
-        # Names of the parameters whose owner is known.
-        self._asked = set[str]()
-        # Functions of the subject that were called after `unbind()`.
-        self._called: tuple[SourceLine, ...] = ()
+    def __post_init__(self) -> None:
+        self._own = OwnParameters(self._model.parameters)
+        self._before = Before(self._model, self._own)
+        self._replaced = ReplacedGradients(self._model.parameters.values())
+        if self._scenario.update == "in_backward":
+            self._updates = UpdatesInBackward(self._own, self._recorder, self._update)
 
     def play(self) -> None:
-        program = training_program(
-            self._scenario, takes_count=self._subject.takes_count
-        )
+        takes_count = self._subject.takes_count
+        program = training_program(self._scenario, takes_count=takes_count)
         self._execute(program.start)
         for step in program.steps:
-            self._play_step(step)
+            self._execute(step.before)
+            with self._recorder.not_recording_accesses():
+                self._before.draws.draw()
+            with self._streams.for_step(step.number):
+                self._execute(step.within)
+            self._execute(step.after)
             if self._scenario.num_steps >= MANY["steps"]:
                 self._result.held.append(held_by_subject(self._synchronizer))
         self._replaced.let_go()
@@ -181,14 +173,6 @@ class _RankProgram:
         left = self._result.leftovers = self._before.leftovers()
         self._execute(program.after_unbind)
         self._result.leftovers = replace(left, called=self._called)
-
-    def _play_step(self, step: Step) -> None:
-        self._execute(step.before)
-        with self._recorder.not_recording_accesses():
-            self._before.draws.draw()
-        with self._streams.for_step(step.number):
-            self._execute(step.within)
-        self._execute(step.after)
 
     def _execute(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -211,7 +195,9 @@ class _RankProgram:
                     with self._recorder.optimizing():
                         self._replaced.replace(action)
                 case Drop():
-                    self._model.drop_gradients(action)
+                    parameters = [*self._model.parameters.values()]
+                    for parameter in parameters[action.first :: action.every]:
+                        parameter.grad = None
                 case Update():
                     self._run_optimizer()
                 case PlainBackward():
@@ -249,18 +235,13 @@ class _RankProgram:
             self._own.take_next_values()
         moment = Moment(phase, action.step)
         named = action.method if action.method == "set_required_accumulations" else None
-        with stream, calling(self._recorder, moment, named), self._updating(phase):
+        updating: AbstractContextManager[None] = nullcontext()
+        if self._updates is not None:
+            updating = self._updates.around(phase, self._synchronizer)
+        with stream, calling(self._recorder, moment, named), updating:
             called(*action.arguments)
         if action.method == "bind":
             self._ask_owners(action.step)
-
-    def _updating(self, phase: Phase) -> AbstractContextManager[None]:
-        """Have hooks that update parameters, from `bind()` to `unbind()`."""
-        if self._updates is None or phase not in {"bind", "unbind"}:
-            return nullcontext()
-        if phase == "bind":
-            return self._updates.binding(self._synchronizer)
-        return self._updates.unbinding()
 
     def _ask_owners(self, step: int) -> None:
         """Ask for the owner of each parameter that is new."""
@@ -269,10 +250,9 @@ class _RankProgram:
         if is_asked and isinstance(synchronizer, OwnsGradients):
             born = {spec.name for spec in self._model.born(step)} - self._asked
             self._asked |= born
+            parameters = self._model.parameters
             with self._calling("bind", step):
-                owned = {
-                    n for n in born if synchronizer.owner(self._model.parameters[n])
-                }
+                owned = {n for n in born if synchronizer.owner(parameters[n])}
             self._result.owned = (self._result.owned or frozenset()) | owned
 
     def _change_parameters(self, action: Change) -> None:
@@ -307,16 +287,11 @@ class _RankProgram:
         self._has_failed = False
         self._own.had_forward = True
         failing = suppress(InjectedError) if action.fails else nullcontext()
-        updates = (
-            nullcontext()
-            if self._updates is None
-            else self._updates.in_backward(is_last=action.is_last)
-        )
-        with (
-            failing,
-            updates,
-            self._calling("backward", action.step, action.micro_batch),
-        ):
+        updating: AbstractContextManager[None] = nullcontext()
+        if self._updates is not None:
+            updating = self._updates.in_backward(is_last=action.is_last)
+        backward = self._calling("backward", action.step, action.micro_batch)
+        with failing, updating, backward:
             self._has_failed = action.fails
             self._run_backward(action)
             self._has_failed = False
@@ -335,12 +310,12 @@ class _RankProgram:
     def _evaluate(self, step: int) -> None:
         """Run a forward in the subject's own way, if it has one."""
         synchronizer: Synchronizer = self._synchronizer
-        evaluate: Callable[[Callable[[], torch.Tensor]], object] = _call
         wraps_forward = isinstance(synchronizer, RunsMicroBatches)
-        if wraps_forward and isinstance(synchronizer, Evaluates):
-            evaluate = synchronizer.evaluate
         with self._calling("evaluate", step), torch.no_grad():
-            evaluate(lambda: self._evaluated(step))
+            if wraps_forward and isinstance(synchronizer, Evaluates):
+                synchronizer.evaluate(lambda: self._evaluated(step))
+            else:
+                self._evaluated(step)
 
     def _evaluated(self, step: int) -> torch.Tensor:
         with self._recorder.computing_loss(self._model.parameters.values()):
@@ -373,8 +348,8 @@ class _RankProgram:
             called = calls_of_backward(self._loss(Backward(step, 0, agreed=1)))
             # The functions of a layer are in a user's files too.
             if called and self._scenario.module != PLAIN:
-                copy = self._model.copy()
-                own = calls_of_backward(copy.loss(step=step, micro_batch=0))
+                loss = self._model.copy().loss(step=step, micro_batch=0)
+                own = calls_of_backward(loss)
                 called = tuple(line for line in called if line not in own)
         self._called = called
 
@@ -423,12 +398,6 @@ class _RankProgram:
         owned = self._result.owned or ()
         return [gradient for name, gradient in gradients.items() if name in owned]
 
-    def _used_last(self, step: int) -> set[str]:
-        """Name the parameters that this rank's last micro-batch of a step uses."""
-        last = num_micro_batches(self._scenario, step) - 1
-        used = used_parameters(self._scenario, self._model.rank, step, last)
-        return {spec.name for spec in used}
-
     def _observe(self, action: Observe) -> None:
         if self._own.takes_values and self._own.had_forward:
             self._own.take_values()
@@ -440,7 +409,10 @@ class _RankProgram:
             # harness's own, and wait for the device; they stay out of the trace.
             self._recorder.read("read", self._read_by_optimizer(local))
             if self._updates is not None:
-                local = self._updates.take(local, self._used_last(action.step))
+                last = num_micro_batches(self._scenario, action.step) - 1
+                at = self._model.rank, action.step, last
+                used = used_parameters(self._scenario, *at)
+                local = self._updates.take(local, {spec.name for spec in used})
         copies = {
             name: local[name].cpu().clone() if name in local else None
             for name in self._model.parameters

@@ -12,14 +12,12 @@ from syncverify.subjects.adapters.adapter import (
     LOCAL_MEAN,
     ONE_BACKWARD_A_STEP,
     Adapter,
-    LossModule,
-    ParameterHolder,
-)
-from syncverify.subjects.adapters.kinds import (
     GlobalsAdapter,
     HooksAdapter,
+    LossModule,
     ModuleAdapter,
     OptimizerAdapter,
+    ParameterHolder,
     RevealingOptimizer,
 )
 

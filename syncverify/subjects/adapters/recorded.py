@@ -22,10 +22,7 @@ class RecordedParameter:
 
     `restore()` removes each hook, attribute and gradient that came later, and puts the
     parameter back into its memory. Values are carried over: a synchronizer that changed
-    the value of a parameter is still seen.
-
-    Args:
-        parameter: Parameter of any shape; a DTensor has the memory of its local part.
+    the value of a parameter is still seen. A DTensor has the memory of its local part.
     """
 
     def __init__(self, parameter: nn.Parameter) -> None:
@@ -41,20 +38,16 @@ class RecordedParameter:
             for key in hooks.keys() - self._hook_keys:
                 del hooks[key]
         self._parameter.grad = None
-        self._restore_memory()
+        now, before = self._parameter.data, self._data
+        # The training program changes dtypes and devices, by `module.double()` for example.
+        is_alike = (now.dtype, now.device) == (before.dtype, before.device)
+        if is_alike and _region(now) != _region(before):
+            if now.shape == before.shape:
+                before.copy_(now)
+            self._parameter.data = before
         attributes = vars(self._parameter)
         attributes.clear()
         attributes.update(self._attributes)
-
-    def _restore_memory(self) -> None:
-        now, before = self._parameter.data, self._data
-        if _region(now) == _region(before):
-            return
-        if (now.dtype, now.device) != (before.dtype, before.device):
-            return  # the training program changed it, by `module.double()` for example
-        if now.shape == before.shape:
-            before.copy_(now)
-        self._parameter.data = before
 
 
 def _registries(parameter: nn.Parameter) -> Iterator[Registry]:
@@ -66,24 +59,15 @@ def _registries(parameter: nn.Parameter) -> Iterator[Registry]:
         if registry:
             yield registry
     if parameter.requires_grad:
-        node = _accumulation_node(parameter)
+        with torch.enable_grad():
+            user: Any = parameter.expand_as(parameter).grad_fn
+        # torch makes an AccumulateGrad node if no graph and no caller holds it.
+        node = user.next_functions[0][0]
         # Nodes list no hooks either, but each handle knows the registry that it is in.
         for register in (node.register_hook, node.register_prehook):
-            handle = register(_do_nothing)
+            handle = register(lambda *_: None)
             handle.remove()
             yield handle.hooks_dict_ref()
-
-
-def _accumulation_node(parameter: nn.Parameter) -> Any:
-    """Return the AccumulateGrad node; torch makes one if no graph and no caller holds it."""
-    with torch.enable_grad():
-        user = parameter.expand_as(parameter).grad_fn
-    assert user is not None, "a parameter that requires a gradient"
-    return user.next_functions[0][0]
-
-
-def _do_nothing(*_gradients: object) -> None:
-    """Stand for a hook."""
 
 
 def _region(data: torch.Tensor) -> tuple[int, torch.Size, tuple[int, ...]]:

@@ -12,8 +12,7 @@ from syncverify.playing.sim import SimBackend
 from syncverify.scenario.feature_table import WORDS
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.ddp import DistributedDataParallelSubject
-from syncverify.subjects.ddp_variants import BucketViewSubject
+from syncverify.subjects.ddp import BucketViewSubject, DistributedDataParallelSubject
 from syncverify.subjects.replicate import ReplicateSubject
 from syncverify.subjects.subject import resolve
 from tests.programs import identities, violations

@@ -74,20 +74,17 @@ def play_test(
     if options.judged == "values":
         others = [each for each in others if each.violation.evidence.unordered is None]
     if others:
-        raise ProgramIsWrongError("\n".join([str(simulation), *_harm(raised)]))
+        text = str(simulation)
+        for rank, error in raised[:1]:  # in another legal order of its streams
+            first_line, *_ = message_of(error).split("\n")
+            text += f"\nIn another legal order, rank {rank} raises {kind_of(error)}: {first_line}"
+        raise ProgramIsWrongError(text)
 
 
 def pytest_id(kind: type, name: str) -> str:
     """Return the name of a test of a class, as pytest takes it."""
     file = shown_path(inspect.getsourcefile(kind) or kind.__module__)
     return f"{file}::{kind.__qualname__}::{name}"
-
-
-def _harm(raised: list[tuple[int, BaseException]]) -> Iterator[str]:
-    """Yield what the test itself raises in another legal order of its streams, if anything."""
-    for rank, error in raised[:1]:
-        error_text = f"{kind_of(error)}: {message_of(error).partition(chr(10))[0]}"
-        yield f"In another legal order, rank {rank} raises {error_text}"
 
 
 @contextmanager

@@ -46,11 +46,10 @@ _LASTING: Final = torch_cases.MultiProcContinuousTest
 @contextmanager
 def simulated_torch_cases(options: TestOptions, num_gpus: int) -> Iterator[None]:
     """Let torch's base classes run their ranks on a simulated machine within a block."""
-    on_processes = _in_place(_run_as_process, options)
     on_threads = _in_place(_run_as_thread, options, one_device)
     on_lasting = _in_place(_run_as_lasting_process, options)
     changes: list[tuple[Any, str, Any]] = [
-        (_PROCESSES, "join_or_run", on_processes),
+        (_PROCESSES, "join_or_run", _in_place(_run_as_process, options)),
         (_PROCESSES, "_spawn_processes", _start_none),
         (_PROCESSES, "run_test", _test_of_process),
         (_THREADS, "join_or_run", on_threads),
@@ -165,9 +164,8 @@ def _on_threads_of_a_test(options: TestOptions) -> Any:
         func: Any = None, timeout: Any = None, world_size: int = _NUM_THREADS
     ) -> Any:
         if func is None:
-            return functools.partial(
-                spawn_threads_and_init_comms, world_size=world_size
-            )
+            own = spawn_threads_and_init_comms
+            return functools.partial(own, world_size=world_size)
 
         @functools.wraps(func)
         def test(case: Any, *args: Any, **options_of_test: Any) -> None:
@@ -192,9 +190,8 @@ def _run_as_lasting_process(case: Any, name: str, rank: int) -> None:
     class of its own.
     """
     kind = type(case)
-    own: Any = type(
-        kind.__name__, (kind,), {"rank": rank, "__module__": kind.__module__}
-    )
+    attributes = {"rank": rank, "__module__": kind.__module__}
+    own: Any = type(kind.__name__, (kind,), attributes)
     with tempfile.NamedTemporaryFile() as file:
         own._init_pg(rank, int(case.world_size), file.name)  # noqa: SLF001
     own._run_test_given_id(name)  # noqa: SLF001

@@ -64,7 +64,6 @@ def require_own_parameters(scenario: Scenario) -> None:
 def module_loss(
     scenario: Scenario,
     local_parts: Mapping[str, torch.Tensor],
-    *,
     rank: int,
     step: int,
     micro_batch: int,
@@ -73,7 +72,8 @@ def module_loss(
 
     The batch depends on rank, step and micro-batch, so each has another gradient.
     """
-    generator = torch.Generator().manual_seed(_seed(rank, step, micro_batch))
+    seed = (rank * 1009 + step) * 1009 + micro_batch
+    generator = torch.Generator().manual_seed(seed)
     module = _skeleton(scenario.module, scenario.mesh, rank)
     with naming_layer(scenario.module):
         loss: torch.Tensor = functional_call(module, dict(local_parts), (generator,))
@@ -112,10 +112,6 @@ def require_finite(word: str, tensor: torch.Tensor, noun: str) -> None:
     """
     if word in PATHS and not tensor.isfinite().all():
         raise LayerError(refusal(word, f"{noun} is not finite"))
-
-
-def _seed(rank: int, step: int, micro_batch: int) -> int:
-    return (rank * 1009 + step) * 1009 + micro_batch
 
 
 @functools.lru_cache(maxsize=1024)
@@ -181,18 +177,13 @@ def _forget(word: str) -> None:
 
 
 def _model_of(factory: Any) -> Model:
-    def build(*_: object) -> nn.Module:
-        module: nn.Module = factory()
-        return module
-
-    return Model(build)
+    return Model(lambda *_: factory())
 
 
 def _checked_gradients(word: str) -> dict[str, torch.Tensor]:
     """Train a layer twice on one batch."""
     with naming_layer(word):
-        complaint = _complaint(word)
-        if complaint:
+        for complaint in _complaints(word):
             raise LayerError(refusal(word, complaint))
         first, again = _gradients(word), _gradients(word)
     for name, gradient in first.items():
@@ -202,19 +193,18 @@ def _checked_gradients(word: str) -> dict[str, torch.Tensor]:
     return first
 
 
-def _complaint(word: str) -> str:
-    """Say which tensor of a layer a scenario cannot hand over, or ""."""
+def _complaints(word: str) -> Iterator[str]:
+    """Say which tensors of a layer a scenario cannot hand over."""
     with torch.device("meta"):
         module = MODELS[word].build(_ALONE, 0)
     parameters = dict(module.named_parameters())
     if not parameters:
-        return "it has no parameters"
+        yield "it has no parameters"
     for name, parameter in parameters.items():
         if not parameter.requires_grad:
-            return f"its parameter {name!r} is frozen; leave requires_grad=True"
+            yield f"its parameter {name!r} is frozen; leave requires_grad=True"
     for name, _ in module.named_buffers():
-        return f"it has the buffer {name!r}; a layer has parameters alone"
-    return ""
+        yield f"it has the buffer {name!r}; a layer has parameters alone"
 
 
 def _gradients(word: str) -> dict[str, torch.Tensor]:
@@ -229,32 +219,26 @@ def _gradients(word: str) -> dict[str, torch.Tensor]:
     parts = {name: value.clone().requires_grad_() for name, value in values.items()}
     scenario = Scenario(_ALONE, specs, (1,), 1, module=word)
     with naming_layer(word), exact_arithmetic():
-        loss = module_loss(scenario, parts, rank=0, step=0, micro_batch=0)
+        loss = module_loss(scenario, parts, 0, 0, 0)
         require_finite(word, loss, "its loss")
         found = torch.autograd.grad(loss, list(parts.values()), allow_unused=True)
         gradients = dict(zip(parts, found, strict=True))
         for name, part in parts.items():
-            misuse = _misuse(part, values[name], gradients[name])
-            if misuse:
+            for misuse in _misuses(part, values[name], gradients[name]):
                 raise LayerError(refusal(word, f"{misuse} {name!r}"))
             require_finite(word, gradients[name], f"the gradient of {name!r}")
     return gradients
 
 
-def _misuse(
+def _misuses(
     part: torch.Tensor, value: torch.Tensor, gradient: torch.Tensor | None
-) -> str:
-    """Return a complaint, to be followed by the parameter's name, or "".
-
-    A layer may not change a parameter, leave it out, or give it a sparse gradient. `value` is the
-    parameter's value before.
-    """
+) -> Iterator[str]:
+    """Yield complaints, to be followed by the parameter's name; `value` is its value before."""
     # The version shows a change that was undone.
     if part._version or not torch.equal(part, value):  # noqa: SLF001
-        return "it changes its parameter"
+        yield "it changes its parameter"
     if gradient is None:
-        return "its loss does not use"
+        yield "its loss does not use"
     # A scenario would have to know which rows a sparse gradient has, and how often.
-    if gradient.is_sparse:
-        return "leave sparse=False; no scenario describes the sparse gradient of"
-    return ""
+    elif gradient.is_sparse:
+        yield "leave sparse=False; no scenario describes the sparse gradient of"

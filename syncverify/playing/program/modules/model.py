@@ -38,16 +38,12 @@ class Model:
         """Place the parameters on a mesh, in registration order, tied parameters once."""
         with torch.device("meta"):
             module = self.build(_ONE_RANK, 0)
+        whole = (REPLICATE,) * len(mesh.shape)
+        cut = {n: (*whole[1:], shard(dim)) for n, dim in self.sharded.items()}
         return tuple(
-            ParameterSpec(name, tuple(each.shape), self._placements(name, mesh))
+            ParameterSpec(name, tuple(each.shape), cut.get(name, whole))
             for name, each in module.named_parameters()
         )
-
-    def _placements(self, name: str, mesh: MeshSpec) -> tuple[str, ...]:
-        placements = [REPLICATE] * len(mesh.shape)
-        if name in self.sharded:
-            placements[-1] = shard(self.sharded[name])
-        return tuple(placements)
 
 
 def initial_value(mesh: MeshSpec, spec: ParameterSpec, rank: int) -> torch.Tensor:
@@ -90,9 +86,8 @@ class Perceptron(nn.Module):
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
-        batch = torch.randn(
-            _BATCH, self.width + 1, generator=generator, dtype=torch.float32
-        )
+        shape = _BATCH, self.width + 1
+        batch = torch.randn(shape, generator=generator, dtype=torch.float32)
         inputs, targets = batch.to(self.up.weight.device).split([self.width, 1], dim=1)
         hidden = functional.gelu(self.up(inputs.to(self.up.weight.dtype)))
         return functional.mse_loss(self.down(hidden).float(), targets)
@@ -101,9 +96,8 @@ class Perceptron(nn.Module):
 class ConvNet(nn.Module):
     """Two convolutions, a normalization and a classifier, trained on random images.
 
-    Args:
-        memory_format: Memory format of the images. Gradients of weights take it over, so
-            with channels-last images they are strided differently from the weights.
+    Gradients of weights take over the memory format of the images, so with channels-last images
+    they are strided differently from the weights.
     """
 
     channels, size, classes = 2, 4, 3
@@ -136,13 +130,9 @@ class SmallGpt(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(self.vocabulary, self.width)
         self.positions = nn.Embedding(self.context, self.width)
+        sizes = self.width, 2, 2 * self.width
         self.block = nn.TransformerEncoderLayer(
-            self.width,
-            2,
-            2 * self.width,
-            dropout=0.0,
-            batch_first=True,
-            norm_first=True,
+            *sizes, dropout=0.0, batch_first=True, norm_first=True
         )
         self.norm = nn.LayerNorm(self.width)
         self.head = nn.Linear(self.width, self.vocabulary, bias=False)
@@ -150,9 +140,8 @@ class SmallGpt(nn.Module):
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
-        text = torch.randint(
-            self.vocabulary, (_BATCH, self.context + 1), generator=generator
-        )
+        shape = _BATCH, self.context + 1
+        text = torch.randint(self.vocabulary, shape, generator=generator)
         text = text.to(self.tokens.weight.device)
         positions = torch.arange(self.context, device=text.device)
         hidden = self.tokens(text[:, :-1]) + self.positions(positions)
@@ -182,9 +171,8 @@ class ExpertLayer(nn.Module):
 
     @override
     def forward(self, generator: torch.Generator) -> torch.Tensor:
-        batch = torch.randn(
-            2, self.tokens, self.width, generator=generator, dtype=torch.float32
-        )
+        shape = 2, self.tokens, self.width
+        batch = torch.randn(shape, generator=generator, dtype=torch.float32)
         inputs, targets = batch.to(self.up.device)
         tokens = inputs.to(self.up.dtype)
         weights = self.router(tokens).softmax(dim=-1)
@@ -196,10 +184,8 @@ class ExpertLayer(nn.Module):
 
 
 def _build_experts(mesh: MeshSpec, rank: int) -> nn.Module:
-    num_ranks = mesh.shape[-1]
-    return ExpertLayer(
-        coordinates(mesh, rank)[-1] * math.ceil(ExpertLayer.experts / num_ranks)
-    )
+    experts_per_rank = math.ceil(ExpertLayer.experts / mesh.shape[-1])
+    return ExpertLayer(coordinates(mesh, rank)[-1] * experts_per_rank)
 
 
 # Data of others names models by these words alone, and never by a module to import.

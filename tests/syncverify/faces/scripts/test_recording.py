@@ -14,9 +14,15 @@ import pytest
 
 from syncverify import simulate
 from syncverify.errors import UsageError
-from syncverify.faces.scripts.recording import Recording, _template_of, judge, record
+from syncverify.faces.scripts.recording import (
+    Recording,
+    _template_of,
+    judge,
+    read_recording,
+    record,
+    write_recording,
+)
 from syncverify.faces.scripts.script import Script
-from syncverify.faces.scripts.trace_files import read_recording, write_recording
 from syncverify.faces.simulation.simulation import Simulation
 from tests.syncverify.faces.simulation.faulty_programs import FAULTS, Fault
 from tests.warm_python import ROOT, python
