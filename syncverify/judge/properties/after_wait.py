@@ -35,7 +35,7 @@ AfterWait = tuple[ExpectedGradient, Observation]
 
 
 def owes_reduction(judgement: Judgement) -> bool:
-    """A trainable parameter is replicated over two ranks or more."""
+    """Tell whether a trainable parameter is replicated over two ranks or more."""
     scenario = judgement.scenario
     return any(reduce_axes(scenario.mesh, spec) for spec in scenario.trainable)
 
@@ -54,7 +54,7 @@ def each_after_wait(
 
 def after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
     """Yield expected and observed gradients of each `wait()` that have to be right."""
-    if reduced and judgement.reference.capabilities.gradients == "owner":
+    if reduced and judgement.has_owners:
         judged = [pair for each in _replicas(judgement) for pair in each.judged()]
         yield from sorted(judged, key=lambda pair: pair[0].step)
     else:
@@ -76,7 +76,7 @@ def wrong_owners(judgement: Judgement) -> Iterator[Violation]:
 
     Nothing is found of subjects that leave the right gradient on all ranks.
     """
-    if judgement.reference.capabilities.gradients == "owner":
+    if judgement.has_owners:
         for each in _replicas(judgement):
             yield from each.findings()
 

@@ -50,6 +50,7 @@ _LOSSES = frozenset(
 
 @Property(
     order=170,
+    condition="A trainable parameter is replicated over two ranks or more.",
     applies=owes_reduction,
     example="a bucket that is launched twice, or never",
     needs_data=False,
@@ -82,7 +83,7 @@ def _wrong_steps(judgement: Judgement) -> Iterator[Violation]:
                 reductions = [record for record in launches if record.reduces]
                 yield from _reduced_twice(judgement, rank, step, reductions)
             # Owners of gradients get messages, and need not send any.
-            goes_to_owners = promises.gradients == "owner" and any(
+            goes_to_owners = judgement.has_owners and any(
                 each.operation in POINT_TO_POINT for each in launches
             )
             if rank_run.at("reduced", step) is not None and not goes_to_owners:
@@ -168,8 +169,7 @@ def _is_right(judgement: Judgement, rank: int, step: int) -> bool:
     )
 
 
-def keeps_a_cap(judgement: Judgement) -> bool:
-    """The subject promises to keep the bucket cap, and two gradients or more are reduced."""
+def _keeps_a_cap(judgement: Judgement) -> bool:
     scenario, promises = judgement.scenario, judgement.reference.capabilities
     reduced = [s for s in scenario.trainable if layout.reduce_axes(scenario.mesh, s)]
     return promises.keeps_bucket_cap and len(reduced) > 1
@@ -177,7 +177,8 @@ def keeps_a_cap(judgement: Judgement) -> bool:
 
 @Property(
     order=180,
-    applies=keeps_a_cap,
+    condition="The subject promises to keep the bucket cap, and two gradients or more are reduced.",
+    applies=_keeps_a_cap,
     example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
     needs_data=False,
     promise="keeps_bucket_cap",
@@ -215,14 +216,10 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
                 yield finding("over_cap", summary, rank, None, evidence)
 
 
-def accumulates(judgement: Judgement) -> bool:
-    """A step has two micro-batches or more, and gradients were read between them."""
-    return any(seen.micro_batch is not None for seen in judgement.observations)
-
-
 @Property(
     order=50,
-    applies=accumulates,
+    condition="A step has two micro-batches or more, and gradients were read between them.",
+    applies=lambda seen: seen.was_seen("accumulated"),
     example="a bucket that fires one micro-batch early",
     needs_data=False,
     leads_to=(

@@ -5,35 +5,30 @@ from __future__ import annotations
 import itertools
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 
 from syncverify.judge.evidence import Disagreement, Event, Launched, Parting, Way
 from syncverify.judge.properties.disagreements import Rows, own_line
-from syncverify.judge.properties.judgement import Judgement, Needs, Property
+from syncverify.judge.properties.judgement import Needs, Property
 from syncverify.judge.traced import Traced, launches_of, shared_launches
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
-from syncverify.trace.run import Run
+from syncverify.trace.run import Run, Trace
 
 # By rank that does not reach its end: the launch at which it stands, and the ranks that are
 # missing there.
 Stuck = Mapping[int, tuple[CollectiveLaunch, set[int]]]
 
 
-def ranks_meet_twice(judgement: Judgement) -> bool:
-    """Some rank issues two collectives over two ranks or more, or two messages."""
-    shared = (
-        (each for each in launches_of(trace) if len(each.ranks) > 1)
-        for trace in judgement.traces
-    )
-    return any(len([*islice(launches, 2)]) == 2 for launches in shared)
+def _meets_twice(trace: Trace) -> bool:
+    return len([launch for launch in launches_of(trace) if len(launch.ranks) > 1]) > 1
 
 
 @Property(
     needs=Needs.RUN,
     order=40,
-    applies=ranks_meet_twice,
+    condition="Some rank issues two collectives over two ranks or more, or two messages.",
+    applies=lambda seen: any(map(_meets_twice, seen.traces)),
     example="mesh axes taken in turns that depend on the rank",
     needs_data=False,
     leads_to=("every_wait_completes",),

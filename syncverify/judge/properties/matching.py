@@ -44,17 +44,13 @@ _Matched = Mapping[CollectiveKey, Launches]
 Reason = Callable[[Launches, tuple[int, int]], Cause]
 
 
-def ranks_meet(judgement: Judgement) -> bool:
-    """A rank issues a collective over two ranks or more, or a message."""
-    return any(len(each.ranks) > 1 for each in launches_of(judgement.records))
-
-
 @Property(
     in_any_program=lambda traced: mismatches(
         traced.run, lambda met, _two: skipped_by(traced.run, met)
     ),
     order=30,
-    applies=ranks_meet,
+    condition="A rank issues a collective over two ranks or more, or a message.",
+    applies=lambda seen: any(len(e.ranks) > 1 for e in launches_of(seen.records)),
     example="two buckets of equal size, swapped on one rank",
     needs_data=False,
     leads_to=("launch_order_agrees", "every_rank_finishes", "every_wait_completes"),

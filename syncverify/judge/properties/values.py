@@ -52,39 +52,21 @@ _SHOWN_ELEMENTS = 16
 _SHOWN_READINGS = 3
 
 
-def exact_gradient_seen(judgement: Judgement) -> bool:
-    """A parameter is replicated, a `wait()` returned, and gradients are whole numbers."""
-    return not judgement.reference.rounds and _reduced_gradient_seen(judgement)
-
-
-def rounded_gradient_seen(judgement: Judgement) -> bool:
-    """A real module is trained, or sums round on the wire, and a `wait()` returned."""
-    return judgement.reference.rounds and judgement.was_seen("reduced")
-
-
-def replicas_compared(judgement: Judgement) -> bool:
-    """Gradients are promised on all ranks, a parameter is replicated, and a `wait()` returned."""
-    is_on_all = judgement.reference.capabilities.gradients == "all ranks"
-    return is_on_all and _reduced_gradient_seen(judgement)
-
-
-def unreduced_gradient_seen(judgement: Judgement) -> bool:
-    """A parameter is frozen or no axis reduces it, and a `wait()` returned."""
-    mesh = judgement.scenario.mesh
+def _unreduced_gradient_seen(judgement: Judgement) -> bool:
+    mesh, specs = judgement.scenario.mesh, judgement.scenario.parameters
     return judgement.was_seen("reduced") and any(
-        not spec.requires_grad or not reduce_axes(mesh, spec)
-        for spec in judgement.scenario.parameters
+        not (spec.requires_grad and reduce_axes(mesh, spec)) for spec in specs
     )
 
 
 def _reduced_gradient_seen(judgement: Judgement) -> bool:
-    """A trainable parameter is replicated over two ranks, and a `wait()` returned."""
     return owes_reduction(judgement) and judgement.was_seen("reduced")
 
 
 @Property(
     order=110,
-    applies=exact_gradient_seen,
+    condition="A parameter is replicated, a `wait()` returned, and gradients are whole numbers.",
+    applies=lambda seen: not seen.reference.rounds and _reduced_gradient_seen(seen),
     example="wrong divisor, wrong ranks, lost or doubled micro-batches",
     follows=_FOLLOWS,
     is_about_values=True,
@@ -112,7 +94,8 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
 
 @Property(
     order=120,
-    applies=rounded_gradient_seen,
+    condition="A real module is trained, or sums round on the wire, and a `wait()` returned.",
+    applies=lambda seen: seen.reference.rounds and seen.was_seen("reduced"),
     example="on real modules: a wire format that keeps little but whole numbers",
     follows=_FOLLOWS,
     is_about_values=True,
@@ -139,7 +122,8 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
 
 @Property(
     order=150,
-    applies=unreduced_gradient_seen,
+    condition="A parameter is frozen or no axis reduces it, and a `wait()` returned.",
+    applies=_unreduced_gradient_seen,
     example="sharded or ordinary parameters that are reduced after all",
     follows=_FOLLOWS,
     is_about_values=True,
@@ -171,7 +155,9 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
 
 @Property(
     order=140,
-    applies=replicas_compared,
+    condition="Gradients are promised on all ranks, a parameter is replicated, and a `wait()` "
+    "returned.",
+    applies=lambda seen: not seen.has_owners and _reduced_gradient_seen(seen),
     example="replicas that drift apart",
     follows=(
         "gradient_equals_reference",
@@ -189,7 +175,7 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
     Catches: replicas that drift apart. Does not promise that
     the common value is right: `gradient_equals_reference` does.
     """
-    if judgement.reference.capabilities.gradients == "owner":
+    if judgement.has_owners:
         return
     for rank, ours, spec in each_after_wait(judgement):
         if not (spec.requires_grad and reduce_axes(judgement.scenario.mesh, spec)):
@@ -212,14 +198,10 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
             )
 
 
-def wait_returned(judgement: Judgement) -> bool:
-    """A `wait()` returned."""
-    return judgement.was_seen("reduced")
-
-
 @Property(
     order=130,
-    applies=wait_returned,
+    condition="A `wait()` returned.",
+    applies=lambda seen: seen.was_seen("reduced"),
     example="an ordinary tensor for a DTensor, another mesh, a graph that is kept",
     needs_data=False,
 )
