@@ -38,7 +38,7 @@ class Judgement(Traced):
 
     @property
     @override
-    def has_stream_rules_alone(self) -> bool:
+    def is_for_nccl(self) -> bool:
         return self.reference.capabilities.is_for_nccl
 
     @property
@@ -165,16 +165,11 @@ class Property:
     @property
     def statement(self) -> str:
         """Return the guarantee in one sentence."""
-        return _first_line(self.check)
-
-    @property
-    def statement_in_any_program(self) -> str:
-        """Return the guarantee without the words of a scenario."""
-        assert self.in_any_program is not None
-        return _first_line(self.in_any_program) or self.statement
+        return first_line(self.check)
 
 
-def _first_line(function: Callable[..., object]) -> str:
+def first_line(function: Callable[..., object]) -> str:
+    """Return the first line of a docstring; "" if there is none."""
     return (inspect.getdoc(function) or "").partition("\n")[0]
 
 
