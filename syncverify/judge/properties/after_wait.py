@@ -110,16 +110,16 @@ class _Replicas:
             yield finding("no_owner", text, self.ranks[0], name, evidence)
         for step, by_rank in self.seen.items():
             others = tuple(sorted(self.right[step]))
-            for rank in sorted(self.owners & by_rank.keys() - self.right[step]):
-                if others:
-                    text = (
-                        f"gradient of {name!r} is right on {named('rank', others)} in step {step}, "
-                        f"and not on its owner, rank {rank}"
-                    )
-                    evidence = Ownership(
-                        step=step, replicas=self.ranks, right_on=others, owner=rank
-                    )
-                    yield finding("wrong_owner", text, rank, name, evidence)
+            wrong = self.owners & by_rank.keys() - self.right[step]
+            for rank in sorted(wrong if others else ()):
+                text = (
+                    f"gradient of {name!r} is right on {named('rank', others)} in step {step}, "
+                    f"and not on its owner, rank {rank}"
+                )
+                evidence = Ownership(
+                    step=step, replicas=self.ranks, right_on=others, owner=rank
+                )
+                yield finding("wrong_owner", text, rank, name, evidence)
 
 
 def _replicas(judgement: Judgement) -> list[_Replicas]:
@@ -139,13 +139,10 @@ def _replicas(judgement: Judgement) -> list[_Replicas]:
 
 def _owners(judgement: Judgement, replicas: _Replicas) -> frozenset[int]:
     """Return the owners by `owner()`, or the one that Note [The owner of a gradient] names."""
-    owned_by_rank = {rank: judgement.run.ranks[rank].owned for rank in replicas.ranks}
-    if all(names is not None for names in owned_by_rank.values()):
-        return frozenset(
-            rank
-            for rank, names in owned_by_rank.items()
-            if replicas.parameter in (names or ())
-        )
+    owned = {rank: judgement.run.ranks[rank].owned for rank in replicas.ranks}
+    if None not in owned.values():
+        name = replicas.parameter
+        return frozenset(rank for rank, names in owned.items() if name in (names or ()))
     num_right = Counter(rank for ranks in replicas.right.values() for rank in ranks)
     # A rank that was sent nothing is an unlikely owner: its gradient explains less.
     num_own = Counter(

@@ -185,7 +185,10 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
         if rank == first or theirs is None:
             continue
         mine, other = ours.gradients[spec.name], theirs.gradients[spec.name]
-        if not _same(mine, other):
+        is_same = mine is other
+        if mine is not None and other is not None:
+            is_same = mine.dtype == other.dtype and same_values(mine, other)
+        if not is_same:
             yield finding(
                 "replicas_differ",
                 f"{spec.name!r} is replicated on ranks {first} and {rank}, but its gradients "
@@ -277,20 +280,18 @@ def _by_few_kinds(
     judgement: Judgement, gradients: Iterable[AfterWait], others: Iterable[AfterWait]
 ) -> Iterator[Wrong]:
     wrong = with_factors(judgement, [*_explained(gradients)])
-    if not wrong:
-        return
     num_elements: Counter[str] = Counter()
-    for expected, _, cause in itertools.chain(_explained(others), wrong):
+    for expected, _, cause in itertools.chain(
+        _explained(others if wrong else ()), wrong
+    ):
         num_elements[cause.kind] += expected.value().numel()
     ranking = [kind for kind, _ in num_elements.most_common()]
     for expected, observation, cause in wrong:
-        observed, known = observation.gradients[expected.spec.name], cause
-        for kind in ranking[: ranking.index(cause.kind)]:
-            likelier = explain(expected, observed, only=kind)
-            if likelier is not None and likelier.kind == kind:
-                known = likelier
-                break
-        yield expected, observation, known
+        observed = observation.gradients[expected.spec.name]
+        kinds = ranking[: ranking.index(cause.kind)]
+        likelier = ((kind, explain(expected, observed, only=kind)) for kind in kinds)
+        fitting = (each for kind, each in likelier if each and each.kind == kind)
+        yield expected, observation, next(fitting, cause)
 
 
 def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violation]:
@@ -315,9 +316,10 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
         # Without an overflow, nothing may have come here from another gradient.
         is_infinite = cause.kind == "not_finite"
         is_proven |= is_infinite and not overflows(judgement.scenario)
-        readings = list[str]()
-        if not is_proven and cause.kind in VALUE_CAUSES and cause.kind not in seen:
-            readings = circumstances.other_readings(expected, observed, cause)
+        is_open = not is_proven and cause.kind in VALUE_CAUSES - seen
+        readings = (
+            circumstances.other_readings(expected, observed, cause) if is_open else []
+        )
         seen.add(cause.kind)
         reductions = reductions_of(judgement, expected)
         yield finding(
@@ -345,12 +347,6 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
             shows=circumstances.shown_signs(cause, observed, reductions),
             explained_by=signs,
         )
-
-
-def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
-    if left is None or right is None:
-        return left is right
-    return left.dtype == right.dtype and same_values(left, right)
 
 
 def _values(tensor: torch.Tensor | None) -> Elements:
