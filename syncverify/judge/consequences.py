@@ -134,13 +134,17 @@ def _explaining(
 
     What is left when no other property fits may have several causes, and explains nothing.
     """
-    own = clues[identity]
-    known = {one: clues[one] for one in others if one[1] != FALLBACK}
-    if identity[1] == FALLBACK:
-        together = Clues(frozenset().union(*(each.shows for each in known.values())))
-        parts = [one for one, each in known.items() if each.explains_some(own)]
-        return next(iter(parts), None) if together.explain(own) else None
-    return next((one for one, each in known.items() if each.explain(own)), None)
+    own, is_left = clues[identity], identity[1] == FALLBACK
+    shown = {one: clues[one].shows for one in others if one[1] != FALLBACK}
+    if is_left and not Clues(frozenset().union(*shown.values())).explain(own):
+        return None
+    fits = any if is_left else all  # findings, of which others may have other causes
+    explaining = (
+        one
+        for one, signs in shown.items()
+        if own.explained_by and fits(signs & each for each in own.explained_by)
+    )
+    return next(explaining, None)
 
 
 def _better_form(identity: Identity, others: list[Identity]) -> Identity | None:

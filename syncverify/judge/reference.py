@@ -218,9 +218,14 @@ class ExpectedGradient:
         """List rank and micro-batch of each contribution."""
         return list(itertools.product(self.ranks, range(self.count)))
 
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of the reference."""
+        return self.reference.scenario
+
     def mesh(self) -> MeshSpec:
         """Return the mesh of the parameter."""
-        return mesh_of(self.reference.scenario.mesh, self.spec)
+        return mesh_of(self.scenario.mesh, self.spec)
 
     def may_be_none(self) -> bool:
         """Tell whether no rank contributes; then no gradient is as good as zeros."""

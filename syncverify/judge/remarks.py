@@ -29,8 +29,9 @@ Note [When collectives are swapped]
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
+from itertools import chain
 
 from typing_extensions import override
 
@@ -42,7 +43,7 @@ from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Run, Trace
 from syncverify.trace.source_lines import Origin
 
-_Launches = Sequence[records.CollectiveLaunch]
+_Launches = list[records.CollectiveLaunch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +112,10 @@ def _forgotten_handles(run: Run) -> Iterator[Remark]:
 
 def _forgotten(trace: Trace) -> Iterator[tuple[records.CollectiveLaunch, bool]]:
     """Yield the launches of a rank that nothing waits for, and whether a later wait orders them."""
-    issued = defaultdict[str, list[records.CollectiveLaunch]](
-        list
-    )  # by stream that runs them
-    # By stream, the number of first launches that any wait orders, and a wait for a mark.
+    issued = defaultdict[str, _Launches](list)  # by stream that runs them
+    # By stream, the number of first launches that waits for collectives order, and for marks.
     awaited, marked = Counter[str](), Counter[str]()
-    places = dict[records.CollectiveKey, tuple[str, int]]()
-    marks = dict[int, tuple[str, int]]()
+    places = dict[object, tuple[str, int]]()  # of collectives and marks
     keys = set[records.CollectiveKey]()  # of collectives that are waited for themselves
     for record in trace:
         match record:
@@ -126,22 +124,21 @@ def _forgotten(trace: Trace) -> Iterator[tuple[records.CollectiveLaunch, bool]]:
                 places[record.key] = record.runs_on, len(issued[record.runs_on])
             case records.Mark():
                 count = len(issued.get(record.stream, ()))
-                marks[record.mark] = record.stream, count
-            case records.StreamWait() | records.HostWait() if record.mark in marks:
-                stream, count = marks[record.mark]
+                places[record.mark] = record.stream, count
+            case records.StreamWait() | records.HostWait() if record.mark in places:
+                stream, count = places[record.mark]
                 marked[stream] = max(marked[stream], count)
-                awaited[stream] = max(awaited[stream], count)
             case records.CollectiveWait() if record.key in places:
                 stream, count = places[record.key]
                 keys.add(record.key)
                 awaited[stream] = max(awaited[stream], count)
-    ordered = list[records.CollectiveLaunch]()
+    ordered: _Launches = []
     for stream, launches in issued.items():
-        yield from ((each, False) for each in launches[awaited[stream] :])
-        between = launches[marked[stream] : awaited[stream]]
+        end = max(awaited[stream], marked[stream])
+        yield from ((each, False) for each in launches[end:])
+        between = launches[marked[stream] : end]
         ordered += [e for e in between if e.key not in keys and e.written]
-    if ordered:
-        yield from ((each, True) for each in _unread(trace, ordered))
+    yield from ((each, True) for each in _unread(trace, ordered))
 
 
 def _unread(trace: Trace, launches: _Launches) -> Iterator[records.CollectiveLaunch]:
@@ -150,26 +147,24 @@ def _unread(trace: Trace, launches: _Launches) -> Iterator[records.CollectiveLau
         return  # accesses were not recorded
     reads = defaultdict[int, list[tuple[int, MemoryRegion]]](list)
     places = dict[int, int]()
-    for place, record in enumerate(trace):
+    for place, record in enumerate(trace if launches else ()):
         if isinstance(record, records.Access | records.CollectiveLaunch):
             places[id(record)] = place
             for region in record.reads:
                 reads[region.storage].append((place, region))
-
-    def is_read(launch: records.CollectiveLaunch) -> bool:
-        return any(
-            place > places[id(launch)] and region.overlaps(written)
-            for written in launch.written
-            for place, region in reads[written.storage]
-        )
-
-    read_lines = {each.source for each in launches if is_read(each)}
+    read_lines = {
+        launch.source
+        for launch in launches
+        for written in launch.written
+        for place, region in reads[written.storage]
+        if place > places[id(launch)] and region.overlaps(written)
+    }
     yield from (each for each in launches if each.source not in read_lines)
 
 
 def _swapped_collectives(run: Run) -> Iterator[Remark]:
     """Yield the swaps, one for each pair of lines; see Note [When collectives are swapped]."""
-    by_group = defaultdict[object, dict[int, list[records.CollectiveLaunch]]](dict)
+    by_group = defaultdict[object, dict[int, _Launches]](dict)
     for rank, rank_run in enumerate(run.ranks):
         for launch in launches_of(rank_run.trace):
             if launch.operation not in POINT_TO_POINT | {"barrier"}:
@@ -257,30 +252,23 @@ def _tags(run: Run) -> Iterator[Remark]:
         `ProcessGroupNCCL::send` and `recv` in torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp,
         which leave their argument `tag` unused.
     """
-    by_pair = defaultdict[object, tuple[list[records.CollectiveLaunch], ...]](
-        lambda: ([], [])
-    )
-    for rank_run in run.ranks:
-        for launch in launches_of(rank_run.trace):
-            if launch.operation in POINT_TO_POINT:
-                messages = by_pair[launch.communicator, launch.ranks]
-                messages[launch.operation == "recv"].append(launch)
-    named_lines = set[tuple[Origin, ...]]()
+    by_pair = defaultdict[object, tuple[_Launches, _Launches]](lambda: ([], []))
+    for launch in launches_of(chain.from_iterable(e.trace for e in run.ranks)):
+        if launch.operation in POINT_TO_POINT:
+            messages = by_pair[launch.communicator, launch.ranks]
+            messages[launch.operation == "recv"].append(launch)
+    found = dict[tuple[Origin, ...], Remark]()
     for sent, received in by_pair.values():
-        tags = Counter(each.tag for each in sent)
-        if tags != Counter(each.tag for each in received):
+        if Counter(e.tag for e in sent) != Counter(e.tag for e in received):
             continue  # more than their order differs
         pairs = zip(sent, received, strict=True)
-        one, other = next((p for p in pairs if p[0].tag != p[1].tag), (None, None))
-        if one is None or other is None:
-            continue
-        lines, (sender, receiver) = (one.source, other.source), one.ranks
-        sentence = (
-            f"the message with tag {one.tag} at {lines[0]} on rank {sender} meets the receive "
-            f"with tag {other.tag} at {lines[1]} on rank {receiver}: NCCL matches messages by "
-            "their order, and does not look at tags; receive them in the order in which they "
-            "are sent"
-        )
-        if lines not in named_lines:
-            named_lines.add(lines)
-            yield Remark("message", one.ranks, lines, sentence)
+        for one, other in [pair for pair in pairs if pair[0].tag != pair[1].tag][:1]:
+            lines, (sender, receiver) = (one.source, other.source), one.ranks
+            sentence = (
+                f"the message with tag {one.tag} at {lines[0]} on rank {sender} meets the receive "
+                f"with tag {other.tag} at {lines[1]} on rank {receiver}: NCCL matches messages by "
+                "their order, and does not look at tags; receive them in the order in which they "
+                "are sent"
+            )
+            found.setdefault(lines, Remark("message", one.ranks, lines, sentence))
+    yield from found.values()

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from typing_extensions import override
-
 from syncverify.judge.ordering.remedies import Disorder, disorders
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
@@ -20,7 +18,7 @@ class Traced:  # without slots: `cached_property` needs a dictionary
     run: Run
 
     @property
-    def has_stream_rules_alone(self) -> bool:
+    def is_for_nccl(self) -> bool:
         """Tell whether the program runs with NCCL alone, so that gloo's rules say nothing."""
         return False
 
@@ -38,9 +36,7 @@ class Traced:  # without slots: `cached_property` needs a dictionary
         """
         traces = [self._judged_records(rank_run) for rank_run in self.run.ranks]
         found = disorders(traces, "stream")
-        if found or self.has_stream_rules_alone:
-            return found
-        return disorders(traces, "host")
+        return found if found or self.is_for_nccl else disorders(traces, "host")
 
     def _judged_records(self, rank_run: RankRun) -> Trace:
         """Return the part of a rank's trace that is judged."""
@@ -52,12 +48,7 @@ class TracedRun(Traced):
     """The run of any program."""
 
     run: Run
-    is_for_nccl: bool = False  # the program runs with NCCL alone
-
-    @property
-    @override
-    def has_stream_rules_alone(self) -> bool:
-        return self.is_for_nccl
+    is_for_nccl: bool = False
 
 
 def launches_of(trace: Iterable[TraceRecord]) -> Iterator[CollectiveLaunch]:

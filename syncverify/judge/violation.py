@@ -40,7 +40,13 @@ from syncverify.trace.source_lines import Origin
 Identity = tuple[str, str]
 
 
-class Circumstance(Enum):
+class Sign:
+    """A fact that violations of one defect have in common; signs of different classes differ."""
+
+    __slots__ = ()
+
+
+class Circumstance(Sign, Enum):
     """A fact of the run around a finding."""
 
     IN_TENSOR_HOOK = auto()
@@ -51,14 +57,14 @@ class Circumstance(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class CauseSign:
+class CauseSign(Sign):
     """The cause of a wrong gradient."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(Sign):
     """A line at which ranks meet in a collective."""
 
     path: str  # end of the path
@@ -66,9 +72,7 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfLine:
-    """A sign by its line; two of different classes are different signs."""
-
+class _OfLine(Sign):
     line: Origin
 
 
@@ -85,7 +89,7 @@ class Incomplete(_OfLine):
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Sign):
     """Two uses of memory without an order."""
 
     first: Origin
@@ -94,7 +98,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Unawaited:
+class Unawaited(Sign):
     """A line that queues work on a stream which waits too little."""
 
     line: Origin
@@ -102,24 +106,13 @@ class Unawaited:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Sign):
     """An exception of the subject."""
 
     name: str  # of the class
     at: Detail | None  # last line of the details
 
 
-Sign = (
-    Circumstance
-    | CauseSign
-    | Meeting
-    | Skipped
-    | Early
-    | Incomplete
-    | Pair
-    | Unawaited
-    | Raised
-)
 Signs = frozenset[Sign]
 
 
@@ -145,10 +138,6 @@ class Clues:
         """Tell whether the mistake with these signs explains every finding of another one."""
         findings = other.explained_by
         return bool(findings) and all(self.shows & finding for finding in findings)
-
-    def explains_some(self, other: Clues) -> bool:
-        """Tell whether the mistake with these signs explains a finding of another one."""
-        return any(self.shows & finding for finding in other.explained_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,9 @@ from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 
 
-def a_rank_played(judgement: Judgement) -> bool:
-    """Every run."""
-    return bool(judgement.run.ranks)
-
-
 @Property(
     order=5,
-    applies=a_rank_played,
+    condition="Every run.",
     example="parameters that are sent in each step",
     needs_data=False,
 )

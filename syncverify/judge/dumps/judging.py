@@ -38,7 +38,6 @@ from syncverify.trace.records import (
     CollectiveLaunch,
     Moment,
     SubjectCall,
-    TraceRecord,
 )
 from syncverify.trace.run import RankRun, Run
 
@@ -77,24 +76,17 @@ def judge_dumps(dumps: Mapping[int, Dump]) -> JobVerdict:
     """Judge the dumps of a job, by rank."""
     meetings = _Meetings(dumps)
     judged = meetings.judged()
-    num_ranks = max(meetings.members) + 1
-    traced = TracedRun(_run(judged, num_ranks))
-    violations = judge_traced(traced, PROPERTIES)
+    ranks = tuple(RankRun() for _ in range(max(meetings.members) + 1))
+    for rank, launches in judged.items():
+        # A rank with a dump has played, even without an entry.
+        ranks[rank].trace = [SubjectCall(Moment("bind", 0)), *launches]
+    run = Run("flight recorder", ranks, carries_data=False)
     return JobVerdict(
-        (*violations, *meetings.without_dump()),
+        (*judge_traced(TracedRun(run), PROPERTIES), *meetings.without_dump()),
         len({launch.key for own in judged.values() for launch in own}),
         meetings.num_unfinished,
         tuple(sorted(meetings.members - dumps.keys())),
     )
-
-
-def _run(judged: Mapping[int, list[CollectiveLaunch]], num_ranks: int) -> Run:
-    """Return the run of a job; a rank with a dump has played, even without an entry."""
-    ranks = [RankRun() for _ in range(num_ranks)]
-    for rank, launches in judged.items():
-        trace: list[TraceRecord] = [SubjectCall(Moment("bind", 0)), *launches]
-        ranks[rank].trace = trace
-    return Run("flight recorder", tuple(ranks), carries_data=False)
 
 
 def _launches(
@@ -169,22 +161,19 @@ class _Meetings:
         See Note [What a dump leaves out].
         """
         starts = self._first_common()
-        kept = {
+        kept = sorted(
             key
             for key, came in self._came.items()
             if key.sequence >= starts.get(key[:2], 0)
             and not (key in self._done and {*key.ranks} & self._dumps.keys() - came)
-        }
-        counts = Counter[tuple[object, ...]]()
-        places = dict[CollectiveKey, int]()
-        for key in sorted(kept):
-            places[key] = counts[key[:2]]
-            counts[key[:2]] += 1
+        )
+        groups = itertools.groupby(kept, key=lambda key: key[:2])
+        places = {key: place for _, own in groups for place, key in enumerate(own)}
         return {
             rank: [
                 replace(launch, sequence=places[launch.key])
                 for launch in own
-                if launch.key in kept
+                if launch.key in places
             ]
             for rank, own in self._launches.items()
         }

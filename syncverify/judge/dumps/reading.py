@@ -10,12 +10,13 @@ which are dicts, lists, tuples, texts and numbers.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 import pickle
 import pickletools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -85,7 +86,7 @@ def read_dumps(paths: Sequence[Path]) -> dict[int, Dump]:
         UsageError: A file cannot be read, or is no dump; or two are of one rank.
     """
     dumps: dict[int, Dump] = {}
-    for path in _files(paths):
+    for path in itertools.chain.from_iterable(map(_files, paths)):
         rank = _rank(path)
         if rank in dumps:
             raise UsageError(
@@ -97,11 +98,8 @@ def read_dumps(paths: Sequence[Path]) -> dict[int, Dump]:
     return _with_all_groups(dumps)
 
 
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    for path in paths:
-        yield from (
-            sorted(filter(Path.is_file, path.iterdir())) if path.is_dir() else [path]
-        )
+def _files(path: Path) -> list[Path]:
+    return sorted(filter(Path.is_file, path.iterdir())) if path.is_dir() else [path]
 
 
 def _rank(path: Path) -> int:
@@ -139,11 +137,19 @@ def _read(path: Path) -> Dump:
 
 
 def _values(data: bytes) -> Any:
-    if not data.lstrip().startswith(b"{"):
-        return _unpickled(data)
+    """Return the plain data of JSON, or of a pickle; see Note [Pickles of strangers].
+
+    Raises:
+        NotPlainError: It holds anything else, or is malformed.
+    """
     try:
-        return json.loads(data)
-    except (ValueError, RecursionError) as error:
+        if data.lstrip().startswith(b"{"):
+            return json.loads(data)
+        _check(data)
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except NotPlainError:
+        raise
+    except Exception as error:  # malformed data raises nearly every kind
         raise NotPlainError(f"it is malformed: {error}") from error
 
 
@@ -172,13 +178,12 @@ def _ranks(config: Any) -> tuple[int, ...]:
         ranks = json.loads(text)
     except (ValueError, RecursionError):
         ranks = None
-    if not isinstance(ranks, list) or not all(map(_is_rank, ranks)):
+    known = range(MAX_RANKS_OF_ANY_BACKEND)
+    if not isinstance(ranks, list) or any(
+        type(e) is not int or e not in known for e in ranks
+    ):
         raise NotPlainError(f"`ranks` is {text[:60]!r}")
     return tuple(ranks)
-
-
-def _is_rank(value: Any) -> bool:
-    return type(value) is int and 0 <= value < MAX_RANKS_OF_ANY_BACKEND
 
 
 def _entry(values: Any) -> Entry:
@@ -186,17 +191,17 @@ def _entry(values: Any) -> Entry:
     if not group or not isinstance(group[0], str):
         raise NotPlainError("`process_group` has no name")
     is_message = _field(values, "is_p2p", bool)
-    sequence = _field(values, "p2p_seq_id" if is_message else "collective_seq_id", int)
-    sizes = _field(values, "input_sizes", (list, tuple))
     dtypes = _field(values, "input_dtypes", (list, tuple))
     return Entry(
         record=_field(values, "record_id", int),
         group=group[0],
         is_default_group="default_pg" in group[1:],
-        sequence=sequence,
+        sequence=_field(
+            values, "p2p_seq_id" if is_message else "collective_seq_id", int
+        ),
         operation=_word(values.get("profiling_name")).partition(":")[2],
         dtype=_word(dtypes[0]) if dtypes else "",
-        numel=sum(map(_numel, sizes)),
+        numel=sum(map(_numel, _field(values, "input_sizes", (list, tuple)))),
         is_done=values.get("state") == "completed" or values.get("retired") is True,
         source=_source(values.get("frames")),
     )
@@ -211,9 +216,7 @@ def _numel(size: Any) -> int:
 
 def _source(frames: Any) -> Origin:
     """Return the innermost line outside of torch, such as `train.py:31 in step`."""
-    if not isinstance(frames, list | tuple):
-        return NoLine.UNKNOWN
-    for frame in frames:
+    for frame in frames if isinstance(frames, list | tuple) else ():
         path = Path(_word(_field(frame, "filename", str)))
         if "torch" not in path.parts:
             line, name = _field(frame, "line", int), _field(frame, "name", str)
@@ -254,21 +257,6 @@ class _PlainUnpickler(pickle.Unpickler):
     @override
     def find_class(self, module: str, name: str, /) -> NoReturn:
         raise NotPlainError(f"it asks for {module}.{name}")
-
-
-def _unpickled(data: bytes) -> Any:
-    """Return the plain data of a pickle; see Note [Pickles of strangers].
-
-    Raises:
-        NotPlainError: It holds anything else, or is malformed.
-    """
-    try:
-        _check(data)
-        return _PlainUnpickler(io.BytesIO(data)).load()
-    except NotPlainError:
-        raise
-    except Exception as error:  # malformed data raises nearly every kind
-        raise NotPlainError(f"it is malformed: {error}") from error
 
 
 def _check(data: bytes) -> None:

@@ -5,13 +5,15 @@ Source: `torch/distributed/flight_recorder`, which analyzes such dumps, version 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any, Final
 
+from syncverify.judge.traced import launches_of
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Trace, Traces
-from syncverify.trace.source_lines import NoLine, Origin
+from syncverify.trace.source_lines import lines_among
 from syncverify.trace.timeline.ticks import Ticks, ticks_of
 
 VERSION: Final = "2.10"
@@ -56,32 +58,38 @@ def dumps_of(traces: Traces) -> dict[int, JsonObject]:
 def _members(traces: Traces) -> dict[str, tuple[int, ...]]:
     """Return the ranks of each communicator, in group order; messages name two of them."""
     found: dict[str, tuple[int, ...]] = {}
-    for launch in (each for trace in traces for each in trace):
-        if isinstance(launch, CollectiveLaunch):
-            known = found.get(launch.communicator, ())
-            if launch.operation not in POINT_TO_POINT:
-                found[launch.communicator] = launch.ranks
-            elif not {*launch.ranks} <= {*known}:
-                both = {*known, *launch.ranks}
-                found[launch.communicator] = tuple(sorted(both))
+    for launch in launches_of(itertools.chain(*traces)):
+        known = found.get(launch.communicator, ())
+        if launch.operation not in POINT_TO_POINT:
+            found[launch.communicator] = launch.ranks
+        elif not {*launch.ranks} <= {*known}:
+            both = {*known, *launch.ranks}
+            found[launch.communicator] = tuple(sorted(both))
     return found
 
 
 def _entries(
     rank: int, trace: Trace, ticks: Ticks, members: dict[str, tuple[int, ...]]
 ) -> Iterator[JsonObject]:
-    number, num_messages = 0, 0
-    for tick, launch in zip(ticks.of_records[rank], trace, strict=True):
-        if not isinstance(launch, CollectiveLaunch):
-            continue
+    records = zip(ticks.of_records[rank], trace, strict=True)
+    launches = [(at, e) for at, e in records if isinstance(e, CollectiveLaunch)]
+    num_messages = 0
+    for number, (tick, launch) in enumerate(launches):
         ranks = members[launch.communicator]
         is_message = launch.operation in POINT_TO_POINT
         num_messages += is_message
         is_complete = launch.key in ticks.ends
-        output = _output(launch)
+        output = launch.numel
+        if launch.operation in _GATHERING:
+            output *= len(launch.ranks)
+        elif launch.operation in _SCATTERING:
+            output //= len(launch.ranks)
         dtypes = [DTYPES.get(launch.dtype, launch.dtype.capitalize())]
         yield {
-            "frames": _frames(launch.source),
+            "frames": [
+                {"name": line.function, "filename": line.path, "line": line.number}
+                for line in lines_among([launch.source])
+            ],
             "record_id": number,
             "pg_id": list(members).index(launch.communicator),
             "process_group": (launch.communicator, "undefined"),
@@ -103,7 +111,6 @@ def _entries(
             "timeout_ms": 600_000,
             "is_p2p": is_message,
         }
-        number += 1
 
 
 def _name(launch: CollectiveLaunch, ranks: tuple[int, ...]) -> str:
@@ -114,19 +121,3 @@ def _name(launch: CollectiveLaunch, ranks: tuple[int, ...]) -> str:
     if launch.operation == "send":
         return f"send {source}->{target}"
     return f"recv {target}<-{source}"
-
-
-def _output(launch: CollectiveLaunch) -> int:
-    """Return the number of elements that the rank receives."""
-    if launch.operation in _GATHERING:
-        return launch.numel * len(launch.ranks)
-    if launch.operation in _SCATTERING:
-        return launch.numel // len(launch.ranks)
-    return launch.numel
-
-
-def _frames(source: Origin) -> list[JsonObject]:
-    """Return a line of the subject as one frame."""
-    if isinstance(source, NoLine):
-        return []
-    return [{"name": source.function, "filename": source.path, "line": source.number}]

@@ -35,7 +35,7 @@ AfterWait = tuple[ExpectedGradient, Observation]
 
 
 def owes_reduction(judgement: Judgement) -> bool:
-    """A trainable parameter is replicated over two ranks or more."""
+    """Tell whether a trainable parameter is replicated over two ranks or more."""
     scenario = judgement.scenario
     return any(reduce_axes(scenario.mesh, spec) for spec in scenario.trainable)
 
@@ -54,7 +54,7 @@ def each_after_wait(
 
 def after_wait(judgement: Judgement, *, reduced: bool) -> Iterator[AfterWait]:
     """Yield expected and observed gradients of each `wait()` that have to be right."""
-    if reduced and judgement.reference.capabilities.gradients == "owner":
+    if reduced and judgement.has_owners:
         judged = [pair for each in _replicas(judgement) for pair in each.judged()]
         yield from sorted(judged, key=lambda pair: pair[0].step)
     else:
@@ -76,7 +76,7 @@ def wrong_owners(judgement: Judgement) -> Iterator[Violation]:
 
     Nothing is found of subjects that leave the right gradient on all ranks.
     """
-    if judgement.reference.capabilities.gradients == "owner":
+    if judgement.has_owners:
         for each in _replicas(judgement):
             yield from each.findings()
 
@@ -110,16 +110,16 @@ class _Replicas:
             yield finding("no_owner", text, self.ranks[0], name, evidence)
         for step, by_rank in self.seen.items():
             others = tuple(sorted(self.right[step]))
-            for rank in sorted(self.owners & by_rank.keys() - self.right[step]):
-                if others:
-                    text = (
-                        f"gradient of {name!r} is right on {named('rank', others)} in step {step}, "
-                        f"and not on its owner, rank {rank}"
-                    )
-                    evidence = Ownership(
-                        step=step, replicas=self.ranks, right_on=others, owner=rank
-                    )
-                    yield finding("wrong_owner", text, rank, name, evidence)
+            wrong = self.owners & by_rank.keys() - self.right[step]
+            for rank in sorted(wrong if others else ()):
+                text = (
+                    f"gradient of {name!r} is right on {named('rank', others)} in step {step}, "
+                    f"and not on its owner, rank {rank}"
+                )
+                evidence = Ownership(
+                    step=step, replicas=self.ranks, right_on=others, owner=rank
+                )
+                yield finding("wrong_owner", text, rank, name, evidence)
 
 
 def _replicas(judgement: Judgement) -> list[_Replicas]:
@@ -139,13 +139,10 @@ def _replicas(judgement: Judgement) -> list[_Replicas]:
 
 def _owners(judgement: Judgement, replicas: _Replicas) -> frozenset[int]:
     """Return the owners by `owner()`, or the one that Note [The owner of a gradient] names."""
-    owned_by_rank = {rank: judgement.run.ranks[rank].owned for rank in replicas.ranks}
-    if all(names is not None for names in owned_by_rank.values()):
-        return frozenset(
-            rank
-            for rank, names in owned_by_rank.items()
-            if replicas.parameter in (names or ())
-        )
+    owned = {rank: judgement.run.ranks[rank].owned for rank in replicas.ranks}
+    if None not in owned.values():
+        name = replicas.parameter
+        return frozenset(rank for rank, names in owned.items() if name in (names or ()))
     num_right = Counter(rank for ranks in replicas.right.values() for rank in ranks)
     # A rank that was sent nothing is an unlikely owner: its gradient explains less.
     num_own = Counter(

@@ -66,28 +66,30 @@ def with_circumstances(
 
     Where the trace proves a cause, other contents of a bucket are none.
     """
-    found, known = list(findings), dict[int, Signs]()
-    contents = dict[int, _Contents]()
+    found, known = list(findings), dict[int, tuple[Signs, _Contents]]()
     steps = [each.evidence.step or 0 for each in found]
+    for step in {*steps}:
+        signs = after_earlier_steps(judgement.scenario, step, min(steps))
+        launches = (e for e in launches_of(judgement.records) if e.in_tensor_hook)
+        if any(launch.moment.step == step for launch in launches):
+            signs |= {Circumstance.IN_TENSOR_HOOK}
+        known[step] = signs, _Contents(judgement, step)
     for finding, step in zip(found, steps, strict=True):
-        if step not in known:
-            known[step] = _circumstances(judgement, step, min(steps))
-            contents[step] = _Contents(judgement, step)
+        (signs, contents), evidence = known[step], finding.evidence
         meeting = ""
         if finding.parameter is not None and finding.rank is not None:
-            meeting = contents[step].meeting(finding.parameter, finding.rank)
-        evidence, signs = finding.evidence, set[Sign](known[step])
+            meeting = contents.meeting(finding.parameter, finding.rank)
         if meeting and isinstance(evidence, WrongGradient):
-            yield _mixed_up(finding, evidence, meeting, known[step])
+            yield _mixed_up(finding, evidence, meeting, signs)
             continue
-        if contents[step].may_differ and isinstance(evidence, WrongGradient):
+        if contents.may_differ and isinstance(evidence, WrongGradient):
             # The result may be that of other gradients.
             if finding.cause == "result_dropped":
                 evidence = replace(evidence, is_proven=False)
             if not evidence.is_proven:
-                signs.add(Circumstance.OTHER_CONTENTS)
-        signs.update(*finding.clues.explained_by)
-        clues = Clues.of_finding(finding.clues.shows, frozenset(signs))
+                signs |= {Circumstance.OTHER_CONTENTS}
+        signs = signs.union(*finding.clues.explained_by)
+        clues = Clues.of_finding(finding.clues.shows, signs)
         yield replace(finding, evidence=evidence, clues=clues)
 
 
@@ -107,16 +109,6 @@ def _mixed_up(
     )
 
 
-def _circumstances(judgement: Judgement, step: int, first_wrong: int) -> Signs:
-    """Return the signs of a finding in a step; `first_wrong` has the property's first finding."""
-    signs = after_earlier_steps(judgement.scenario, step, first_wrong)
-    is_in_hook = any(
-        launch.in_tensor_hook and launch.moment.step == step
-        for launch in launches_of(judgement.records)
-    )
-    return signs | {Circumstance.IN_TENSOR_HOOK} if is_in_hook else signs
-
-
 def after_earlier_steps(scenario: Scenario, step: int, first_wrong: int) -> Signs:
     """Return the signs of a finding that tell of the steps before it."""
     if not step or first_wrong == 0:
@@ -132,17 +124,15 @@ def after_like_step(scenario: Scenario, step: int) -> Signs:
     Only for a step that is wrong where the earlier ones, whose program is the same, are right.
     """
     alike = any(is_like(scenario, step, earlier) for earlier in range(step))
-    return frozenset({Circumstance.AFTER_RIGHT_STEP}) if alike else frozenset()
+    return frozenset({Circumstance.AFTER_RIGHT_STEP} if alike else ())
 
 
 def is_like(scenario: Scenario, step: int, earlier: int) -> bool:
     """Tell whether two steps are alike, and no step up to the later one has an event."""
-    counts = [
-        step_plan.num_agreed_micro_batches(scenario, at) for at in (step, earlier)
-    ]
+    counts = {step_plan.num_agreed_micro_batches(scenario, e) for e in (step, earlier)}
     events = {scenario.step_event(at) for at in range(step + 1)}
     uses = {spec.used for spec in scenario.parameters}
-    return counts[0] == counts[1] and events == {PLAIN} and uses == {"always"}
+    return len(counts) == 1 and events == {PLAIN} and uses == {"always"}
 
 
 class _Contents:
@@ -160,8 +150,7 @@ class _Contents:
             for launch in _reductions(judgement, rank, step):
                 rounds = judgement.reference.rounds
                 found = None if rounds else judgement.sent(rank, launch).places
-                known = None if found is None else frozenset(found)
-                self._places.setdefault(launch.key, {})[rank] = known
+                self._places.setdefault(launch.key, {})[rank] = found
                 self._launches.setdefault(launch.key, launch)
 
     @property
@@ -278,17 +267,30 @@ def _lines_behind(
     judgement: Judgement, expected: ExpectedGradient, cause: Cause
 ) -> Signs:
     """Return signs of collectives in which ranks disagree about the parameter."""
-    name, rank = expected.spec.name, expected.rank
+    name, rank, step = expected.spec.name, expected.rank, expected.step
     if cause.kind == "not_reduced":
         return frozenset(
             Skipped(launch.source)
             for peer in range(judgement.scenario.mesh.num_ranks)
-            for launch in _reductions(judgement, peer, expected.step)
+            for launch in _reductions(judgement, peer, step)
             if name in (judgement.sent(peer, launch).names or ())
         )
-    if cause.kind in {"misplaced", *VAGUE_CAUSES}:
-        return frozenset(_crossings(judgement, rank, expected.step, name))
-    return frozenset()
+    # Lines in which other gradients met the parameter's in one collective.
+    meetings = set[Sign]()
+    is_moved = cause.kind in {"misplaced", *VAGUE_CAUSES}
+    for launch in _reductions(judgement, rank, step) if is_moved else ():
+        own, line = judgement.sent(rank, launch).names, launch.source
+        for peer in launch.ranks:
+            for theirs in _reductions(judgement, peer, step):
+                met = judgement.sent(peer, theirs).names
+                is_other = own and met and (name in own) != (name in met)
+                if (
+                    theirs.key == launch.key
+                    and is_other
+                    and isinstance(line, SourceLine)
+                ):
+                    meetings.add(Meeting(line.path, line.number))
+    return frozenset(meetings)
 
 
 def skips(judgement: Judgement) -> Signs:
@@ -308,22 +310,6 @@ def skips(judgement: Judgement) -> Signs:
             if peer in issued and launch.key not in issued[peer]
         }
     return frozenset(found)
-
-
-def _crossings(
-    judgement: Judgement, rank: int, step: int, name: str
-) -> Iterator[Meeting]:
-    """Yield lines in which other gradients met the parameter's in one collective."""
-    for launch in _reductions(judgement, rank, step):
-        own = judgement.sent(rank, launch).names
-        for peer in launch.ranks:
-            for theirs in _reductions(judgement, peer, step):
-                if theirs.key != launch.key:
-                    continue
-                met = judgement.sent(peer, theirs).names
-                is_other = own and met and (name in own) != (name in met)
-                if is_other and isinstance(line := launch.source, SourceLine):
-                    yield Meeting(line.path, line.number)
 
 
 def _reductions(judgement: Judgement, rank: int, step: int) -> list[CollectiveLaunch]:

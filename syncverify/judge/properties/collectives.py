@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from operator import attrgetter
 
 import torch
 
@@ -17,7 +18,6 @@ from syncverify.judge.evidence import (
     launched,
 )
 from syncverify.judge.properties.after_wait import (
-    AfterWait,
     after_wait,
     on_all_ranks,
     owes_reduction,
@@ -50,6 +50,7 @@ _LOSSES = frozenset(
 
 @Property(
     order=170,
+    condition="A trainable parameter is replicated over two ranks or more.",
     applies=owes_reduction,
     example="a bucket that is launched twice, or never",
     needs_data=False,
@@ -82,9 +83,8 @@ def _wrong_steps(judgement: Judgement) -> Iterator[Violation]:
                 reductions = [record for record in launches if record.reduces]
                 yield from _reduced_twice(judgement, rank, step, reductions)
             # Owners of gradients get messages, and need not send any.
-            goes_to_owners = promises.gradients == "owner" and any(
-                each.operation in POINT_TO_POINT for each in launches
-            )
+            operations = {each.operation for each in launches}
+            goes_to_owners = judgement.has_owners and operations & POINT_TO_POINT
             if rank_run.at("reduced", step) is not None and not goes_to_owners:
                 yield from _too_few_elements(judgement, rank, step, launches)
 
@@ -94,28 +94,19 @@ def _reduced_twice(
 ) -> Iterator[Violation]:
     # The first of several earlier reductions is enough: their pairs are many.
     for place, second in enumerate(launches):
-        pairs = (
-            (first, _in_both(judgement, rank, first, second))
-            for first in launches[:place]
-            if first.ranks == second.ranks and overlap(first.regions, second.regions)
-        )
-        first, common = next((pair for pair in pairs if pair[1]), (second, []))
-        if common:
-            summary = f"rank {rank} reduced the same memory twice in step {step}"
-            events = launched(first), launched(second)
-            evidence = ReducedTwice(rank=rank, step=step, events=events)
-            yield finding("reduced_twice", summary, rank, tuple(common), evidence)
-
-
-def _in_both(
-    judgement: Judgement, rank: int, first: CollectiveLaunch, second: CollectiveLaunch
-) -> list[str]:
-    """Name the parameters with a gradient in both reductions, in order."""
-    one, other = (
-        {slot.parameter for slot in judgement.sent(rank, launch).slots}
-        for launch in (first, second)
-    )
-    return sorted(one & other)
+        for first in launches[:place]:
+            if first.ranks == second.ranks and overlap(first.regions, second.regions):
+                slots = (judgement.sent(rank, each).slots for each in (first, second))
+                one, other = ({slot.parameter for slot in each} for each in slots)
+                if one & other:
+                    summary = (
+                        f"rank {rank} reduced the same memory twice in step {step}"
+                    )
+                    events = launched(first), launched(second)
+                    evidence = ReducedTwice(rank=rank, step=step, events=events)
+                    names = tuple(sorted(one & other))
+                    yield finding("reduced_twice", summary, rank, names, evidence)
+                    break
 
 
 def _too_few_elements(
@@ -168,8 +159,7 @@ def _is_right(judgement: Judgement, rank: int, step: int) -> bool:
     )
 
 
-def keeps_a_cap(judgement: Judgement) -> bool:
-    """The subject promises to keep the bucket cap, and two gradients or more are reduced."""
+def _keeps_a_cap(judgement: Judgement) -> bool:
     scenario, promises = judgement.scenario, judgement.reference.capabilities
     reduced = [s for s in scenario.trainable if layout.reduce_axes(scenario.mesh, s)]
     return promises.keeps_bucket_cap and len(reduced) > 1
@@ -177,7 +167,8 @@ def keeps_a_cap(judgement: Judgement) -> bool:
 
 @Property(
     order=180,
-    applies=keeps_a_cap,
+    condition="The subject promises to keep the bucket cap, and two gradients or more are reduced.",
+    applies=_keeps_a_cap,
     example="a cap that is ignored, or that counts elements as bytes, where the contract promises `keeps_bucket_cap`",
     needs_data=False,
     promise="keeps_bucket_cap",
@@ -195,34 +186,27 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
     if not judgement.reference.capabilities.keeps_bucket_cap:
         return
     cap, mesh = judgement.scenario.bucket_cap_bytes, judgement.scenario.mesh
-    for rank, rank_run in enumerate(judgement.run.ranks):
-        for launch in launches_of(rank_run.trace):
-            if not launch.reduces:
-                continue
+    for rank, trace in enumerate(judgement.traces):
+        for launch in filter(attrgetter("reduces"), launches_of(trace)):
             names = judgement.sent(rank, launch).names or ()
             specs = [e for e in judgement.scenario.trainable if e.name in names]
             num_bytes = sum(layout.local_bytes(mesh, spec, rank) for spec in specs)
             numel = sum(judgement.numel(name, rank) for name in names)
             # More elements than are sent: gradients of equal values have one place.
             if len(names) > 1 and num_bytes > cap and numel <= launch.numel:
+                line, moment = launch.source, launch.moment
                 summary = (
-                    f"{launch.operation} at {launch.source} ({launch.moment}) has gradients of "
+                    f"{launch.operation} at {line} ({moment}) has gradients of "
                     f"{', '.join(names)} with {num_bytes} bytes together; the cap is {cap}"
                 )
-                evidence = OverCap(
-                    rank=rank, named=(launch.source,), bytes=num_bytes, cap=cap
-                )
+                evidence = OverCap(rank=rank, named=(line,), bytes=num_bytes, cap=cap)
                 yield finding("over_cap", summary, rank, None, evidence)
-
-
-def accumulates(judgement: Judgement) -> bool:
-    """A step has two micro-batches or more, and gradients were read between them."""
-    return any(seen.micro_batch is not None for seen in judgement.observations)
 
 
 @Property(
     order=50,
-    applies=accumulates,
+    condition="A step has two micro-batches or more, and gradients were read between them.",
+    applies=lambda seen: seen.was_seen("accumulated"),
     example="a bucket that fires one micro-batch early",
     needs_data=False,
     leads_to=(
@@ -252,22 +236,20 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Violat
     yield from with_circumstances(judgement, early)
     if early:  # the wrong values follow from the reduction
         return
-    ends = itertools.chain(
-        after_wait(judgement, reduced=True), after_wait(judgement, reduced=False)
+    accumulated = (
+        (
+            local_gradient(judgement.reference, spec, rank, seen.step, micro_batch + 1),
+            seen,
+        )
+        for rank, rank_run in enumerate(judgement.run.ranks)
+        for seen in rank_run.observations
+        if (micro_batch := seen.micro_batch) is not None
+        and not judgement.was_refused(seen.step)
+        for spec in judgement.scenario.trainable
+        if seen.gradients[spec.name] is not None
     )
-    yield from compare(judgement, _accumulated(judgement), ends)
-
-
-def _accumulated(judgement: Judgement) -> Iterator[AfterWait]:
-    reference = judgement.reference
-    for rank, rank_run in enumerate(judgement.run.ranks):
-        for seen in rank_run.observations:
-            if seen.micro_batch is None or judgement.was_refused(seen.step):
-                continue
-            for spec in judgement.scenario.trainable:
-                if seen.gradients[spec.name] is not None:
-                    count = seen.micro_batch + 1
-                    yield local_gradient(reference, spec, rank, seen.step, count), seen
+    ends = (after_wait(judgement, reduced=is_reduced) for is_reduced in (True, False))
+    yield from compare(judgement, accumulated, itertools.chain.from_iterable(ends))
 
 
 def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
@@ -278,8 +260,15 @@ def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
         if record.reduces
         and may_hold_gradients(judgement.reference, judgement.run, record)
     ]
-    again = _reduced_again(judgement) if early else set()
-    first_step = min((record.moment.step for _, record in early), default=0)
+    if not early:
+        return
+    # Ranks and steps in which complete sums were summed again.
+    again = {
+        (found.evidence.rank, found.evidence.step)
+        for found in compare(judgement, after_wait(judgement, reduced=True))
+        if found.cause == "reduced_twice"
+    }
+    first_step = min(record.moment.step for _, record in early)
     left_over = after_like_step(judgement.scenario, first_step)
     for rank, record in early:
         step, micro_batch = record.moment.step, record.moment.micro_batch
@@ -297,13 +286,3 @@ def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
             shows=sign | left_over,
             explained_by=sign,
         )
-
-
-def _reduced_again(judgement: Judgement) -> set[tuple[int | None, int | None]]:
-    """Find ranks and steps in which complete sums were summed again."""
-    found = compare(judgement, after_wait(judgement, reduced=True))
-    return {
-        (finding.evidence.rank, finding.evidence.step)
-        for finding in found
-        if finding.cause == "reduced_twice"
-    }

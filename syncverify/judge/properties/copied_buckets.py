@@ -19,7 +19,7 @@ Note [Needed until it is copied back]
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeGuard
 
 import torch
@@ -68,20 +68,19 @@ class _Packed(NamedTuple):
 
 def unpacked_otherwise(facts: GradientFacts) -> Iterator[Cause]:
     """Find a bucket of the gradient that is unpacked in another order."""
-    if facts.kind not in _OF_WRONG_PLACES:
-        return
     reference, rank = facts.expected.reference, facts.rank
-    for launch in facts.launches:
+    for launch in facts.launches if facts.kind in _OF_WRONG_PLACES else ():
         packed = _packed(reference, rank, launch, facts.trace)
         if packed is None or facts.name not in packed.starts:
             continue
         names = _unpacked(facts, packed)
         if names is not None and names != tuple(packed.starts):
-            line = next(reversed(_reads(launch, facts.trace)), None)
-            text = f"its {packed.words()}, and unpacked in the order {_listed(names)}"
-            lines = (packed.line, line) if line else (packed.line,)
-            by = f" by {line}" if line else ""
-            yield Cause("unpacked_in_other_order", f"{text}{by}", lines=lines)
+            reads = _reads(launch, facts.trace)[-1:]
+            by = "".join(f" by {line}" for line in reads)
+            text = (
+                f"its {packed.words()}, and unpacked in the order {_listed(names)}{by}"
+            )
+            yield Cause(UNPACKED_OTHERWISE, text, lines=(packed.line, *reads))
 
 
 def refused_order(judgement: Judgement, cause: str) -> Cause | None:
@@ -106,7 +105,7 @@ def refused_order(judgement: Judgement, cause: str) -> Cause | None:
                 f"are those of {_listed(names[0] for names in found)}"
             )
             lines = packed.line, last.line
-            return Cause("unpacked_in_other_order", text, lines=lines)
+            return Cause(UNPACKED_OTHERWISE, text, lines=lines)
     return None
 
 
@@ -122,12 +121,8 @@ def _packed(
     names = [name for name, _ in places or ()]
     if places is None or len({*names}) < max(2, len(names)):
         return None
-    lines = [
-        access.source
-        for access in _own_work(before(launch, trace))
-        if overlap(access.writes, launch.regions)
-        and not overlap(access.reads, launch.regions)
-    ]
+    earlier = before(launch, trace)
+    lines = [each.source for each in earlier if _is_write(each, launch.regions)]
     starts = dict(sorted(places, key=lambda place: place[1]))
     return _Packed(starts, lines[-1] if lines else NoLine.UNKNOWN)
 
@@ -172,15 +167,8 @@ def _sums(facts: GradientFacts, packed: _Packed) -> torch.Tensor:
 
 def _reads(launch: CollectiveLaunch, trace: Trace) -> tuple[SourceLine, ...]:
     """Return the lines that read the memory of a launch after it, one for each read."""
-    work = _own_work(since(launch, trace))
-    return lines_among(access.source for access in work if _is_copy(access, launch))
-
-
-def _own_work(records: Iterable[TraceRecord]) -> Iterator[Access]:
-    """Yield the work of the subject's own lines."""
-    for record in records:
-        if isinstance(record, Access) and isinstance(record.source, SourceLine):
-            yield record
+    later = since(launch, trace)
+    return lines_among(e.source for e in later if _is_copy(e, launch.written))
 
 
 class Refill(NamedTuple):
@@ -218,14 +206,11 @@ def refill_in_flight(judgement: Judgement, race: Race) -> Refill | None:
 
 def refilled(facts: GradientFacts) -> Iterator[Cause]:
     """Find a refill of the gradient's bucket before its sum was copied back."""
-    if facts.kind not in _OF_WRONG_PLACES or not facts.sent_reductions:
-        return
-    last = facts.sent_reductions[-1]
-    found = _refill(facts.expected.reference, facts.rank, last, facts.trace)
-    if found is None:
-        return
-    text = f"{found.words()}, before its sum is copied back"
-    yield Cause("buffer_shared", text, lines=found.lines)
+    for launch in facts.sent_reductions[-1:] if facts.kind in _OF_WRONG_PLACES else ():
+        found = _refill(facts.expected.reference, facts.rank, launch, facts.trace)
+        if found is not None:
+            text = f"{found.words()}, before its sum is copied back"
+            yield Cause(BUFFER_SHARED, text, lines=found.lines)
 
 
 def _refill(
@@ -233,37 +218,37 @@ def _refill(
 ) -> Refill | None:
     """Return the first write for another bucket into the memory of a launch, if none copied it."""
     own = {*(sent_by(reference, rank, launch).names or ())}
-    write: Access | None = None
+    memory, write = _memory(launch), None
     for record in itertools.islice(since(launch, trace), 1, None):
         if record.moment.step != launch.moment.step:
             return None
         if write is None:
-            if isinstance(record, Access) and _is_copy(record, launch):
+            if _is_copy(record, launch.written):
                 return None
-            write = record if _is_write(record, launch) else None
-        elif isinstance(record, CollectiveLaunch) and overlap(
-            record.regions, _memory(launch)
-        ):
+            write = record if _is_write(record, memory) else None
+        elif isinstance(record, CollectiveLaunch) and overlap(record.regions, memory):
             names = sent_by(reference, rank, record).names or ()
             is_other = own and names and own.isdisjoint(names)
             return Refill(launch, write, names) if is_other else None
     return None
 
 
-def _is_copy(access: Access, launch: CollectiveLaunch) -> bool:
-    """Tell whether work reads the result of a launch, and leaves its memory as it is."""
-    return overlap(access.reads, launch.written) and not overlap(
-        access.writes, launch.written
+def _is_copy(record: TraceRecord, memory: Sequence[MemoryRegion]) -> TypeGuard[Access]:
+    """Tell whether work reads memory, and leaves it as it is."""
+    return (
+        isinstance(record, Access)
+        and overlap(record.reads, memory)
+        and not overlap(record.writes, memory)
     )
 
 
-def _is_write(record: TraceRecord, launch: CollectiveLaunch) -> TypeGuard[Access]:
-    """Tell whether a line of the subject writes other values into the memory of a launch."""
+def _is_write(record: TraceRecord, memory: Sequence[MemoryRegion]) -> TypeGuard[Access]:
+    """Tell whether a line of the subject writes other values into memory."""
     return (
         isinstance(record, Access)
         and isinstance(record.source, SourceLine)
-        and overlap(record.writes, _memory(launch))
-        and not overlap(record.reads, _memory(launch))
+        and overlap(record.writes, memory)
+        and not overlap(record.reads, memory)
     )
 
 

@@ -16,14 +16,10 @@ from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
 
 
-def played_twice(judgement: Judgement) -> bool:
-    """The scenario was played twice (on `sim`: some of each search)."""
-    return judgement.again is not None
-
-
 @Property(
     order=230,
-    applies=played_twice,
+    condition="The scenario was played twice (on `sim`: some of each search).",
+    applies=lambda seen: seen.again is not None,
     example="an order that comes from a set, from `id()` or from the clock",
     needs_data=False,
 )

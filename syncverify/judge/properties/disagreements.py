@@ -43,7 +43,6 @@ from syncverify.judge.cause import Cause
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import contributing_ranks
-from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, MatchedArguments, ShardGiven
 from syncverify.trace.run import Run, Trace
@@ -67,51 +66,48 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
     if not all(isinstance(dtype, torch.dtype) for dtype in dtypes):
         # A barrier has no dtype: nothing is sent.
         return skipped_by(judgement.run, launches)
-    sent = _sent(judgement, two)
-    foreign = {rank: _foreign(judgement, rank, two[rank], sent[rank]) for rank in sent}
+    # The gradients that each rank sends; none of any rank if some value is unknown.
+    sent = {rank: judgement.sent(rank, two[rank]).names for rank in two}
+    if not judgement.run.carries_data or None in sent.values():
+        sent = dict.fromkeys(two, ())
+    foreign = {r: _foreign(judgement, r, two[r], sent[r] or ()) for r in sent}
     outside = {name for names in foreign.values() for name in names}
     axes_outside = f"{', '.join(sorted(outside))} over these ranks"
     if outside and foreign == sent:
-        right = _right_group(judgement, min(outside), pair[0])
+        name, rank = min(outside), pair[0]
+        (ranks, *_) = _contributors(judgement, rank, name)
+        right = f"rank {rank} has to reduce {name} over ranks {list(ranks)}"
+        if len(ranks) == 1:
+            right = f"the gradient of {name} on rank {rank} stays its own"
         text = f": no axis reduces {axes_outside}; {right}"
         return Cause("foreign_contribution", text)
     if outside and _agree_without(judgement, two, foreign):
-        inside = sorted({name for names in sent.values() for name in names} - outside)
-        bucket = f"the bucket of {', '.join(inside)} holds gradients of other groups"
+        inside = {name for names in sent.values() for name in names or ()} - outside
+        bucket = (
+            f"the bucket of {', '.join(sorted(inside))} holds gradients of other groups"
+        )
         return Cause("groups_mixed", f": {bucket}: no axis reduces {axes_outside}")
     if beside := next(_beside(judgement, two), ""):
         return Cause("buckets_differ", beside)
     return skipped_by(judgement.run, launches)
 
 
-def _right_group(judgement: Judgement, name: str, rank: int) -> str:
-    """Name the ranks over which a rank has to reduce the gradient of a parameter."""
-    (spec, *_) = _specs(judgement, name)
-    ranks = contributing_ranks(judgement.scenario.mesh, spec, rank)
-    if len(ranks) == 1:
-        return f"the gradient of {name} on rank {rank} stays its own"
-    return f"rank {rank} has to reduce {name} over ranks {list(ranks)}"
-
-
-def _sent(judgement: Judgement, two: Launches) -> dict[int, tuple[str, ...]]:
-    """Name the gradients that each rank sends; none of any rank if some value is unknown."""
-    found = {rank: judgement.sent(rank, two[rank]).names for rank in two}
-    if not judgement.run.carries_data or None in found.values():
-        return dict.fromkeys(two, ())
-    return {rank: names or () for rank, names in found.items()}
-
-
 def _foreign(
     judgement: Judgement, rank: int, launch: CollectiveLaunch, names: Sequence[str]
 ) -> tuple[str, ...]:
     """Name those gradients that must not be reduced over all ranks of a launch."""
-    mesh = judgement.scenario.mesh
     return tuple(
         name
         for name in names
-        for spec in _specs(judgement, name)
-        if not {*launch.ranks} <= {*contributing_ranks(mesh, spec, rank)}
+        for contributors in _contributors(judgement, rank, name)
+        if not {*launch.ranks} <= {*contributors}
     )
+
+
+def _contributors(judgement: Judgement, rank: int, name: str) -> list[tuple[int, ...]]:
+    """Return the ranks over which a rank has to reduce a gradient; none if it is unknown."""
+    mesh, parameters = judgement.scenario.mesh, judgement.scenario.parameters
+    return [contributing_ranks(mesh, e, rank) for e in parameters if e.name == name]
 
 
 def _agree_without(
@@ -131,16 +127,15 @@ def _beside(judgement: Judgement, two: Launches) -> Iterator[str]:
     """Yield, in words, each gradient that is beside another one on one rank only."""
     slots = {rank: judgement.sent(rank, two[rank]).slots for rank in two}
     for rank, peer in itertools.permutations(two):
-        theirs = slots[peer]
         is_reduction = two[rank].operation in REDUCING_OPERATIONS
-        if not is_reduction or not _is_full(two[peer], theirs):
+        if not is_reduction or not _is_full(two[peer], slots[peer]):
             continue
-        names = {slot.parameter for slot in theirs}
+        names = {slot.parameter for slot in slots[peer]}
         common = [slot for slot in slots[rank] if slot.parameter in names]
-        for slot in slots[rank]:
+        for slot in slots[rank] if common else ():
             is_moved = any(share_bytes(slot, each) for each in common)
             is_more = slot.parameter not in names and not is_moved
-            if common and is_more and judgement.numel(slot.parameter, peer):
+            if is_more and judgement.numel(slot.parameter, peer):
                 yield (
                     f": {slot.parameter} is in one bucket with {common[0].parameter} on rank "
                     f"{rank}, and not on rank {peer}"
@@ -160,10 +155,6 @@ def _is_full(launch: CollectiveLaunch, slots: Sequence[ParameterSlot]) -> bool:
 def share_bytes(one: ParameterSlot, other: ParameterSlot) -> bool:
     """Tell whether two slots meet in a buffer."""
     return one.offset_bytes < other.end_byte and other.offset_bytes < one.end_byte
-
-
-def _specs(judgement: Judgement, name: str) -> list[ParameterSpec]:
-    return [spec for spec in judgement.scenario.parameters if spec.name == name]
 
 
 def skipped_by(run: Run, launches: Launches) -> Cause:
@@ -191,17 +182,13 @@ def skipped_by(run: Run, launches: Launches) -> Cause:
 
 def _uneven(run: Run, launches: Launches) -> Cause | None:
     """Return the cause of ranks that exchange shards of other sizes, given at one line."""
-    found = {
-        rank: _shard_behind(run.ranks[rank].trace, launch)
-        for rank, launch in launches.items()
-    }
-    given = {rank: shard for rank, shard in found.items() if shard is not None}
-    lines = lines_among({shard.source for shard in given.values()})
-    if len(given) < len(found) or len(lines) != 1:
+    given = {r: _shard_behind(run.ranks[r].trace, e) for r, e in launches.items()}
+    shards = {rank: shard for rank, shard in given.items() if shard is not None}
+    lines = lines_among({shard.source for shard in shards.values()})
+    if len(shards) < len(given) or len(lines) != 1:
         return None
-    (line,) = lines
-    sizes = (f"{list(each.shape)} on rank {rank}" for rank, each in given.items())
-    text = f": from_local at {line} gets shards of other sizes: {', '.join(sizes)}"
+    sizes = (f"{list(each.shape)} on rank {rank}" for rank, each in shards.items())
+    text = f": from_local at {lines[0]} gets shards of other sizes: {', '.join(sizes)}"
     return Cause("uneven_shards", text, lines=lines)
 
 
@@ -267,16 +254,12 @@ class _Side(NamedTuple):
 
 
 def _met(rank: int, peer: int, launches: Launches, rows: Rows) -> _Side:
-    issued, due = launches[rank], launches[peer]
-    own, theirs, before = (
-        [_identity(each) for each in row if (each.sequence >= due.sequence) == is_later]
-        for row, is_later in (
-            (rows[rank], True),
-            (rows[peer], True),
-            (rows[peer], False),
-        )
-    )
-    return _Side(rank, issued, due, own, theirs, before)
+    own, theirs, before = list[_Identity](), list[_Identity](), list[_Identity]()
+    due = launches[peer]
+    for each in rows[peer]:
+        (theirs if each.sequence >= due.sequence else before).append(_identity(each))
+    own = [_identity(e) for e in rows[rank] if e.sequence >= due.sequence]
+    return _Side(rank, launches[rank], due, own, theirs, before)
 
 
 def _is_odd(side: _Side) -> bool:

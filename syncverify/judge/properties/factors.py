@@ -23,6 +23,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -75,13 +76,13 @@ def with_factors(judgement: Judgement, wrong: list[Wrong]) -> list[Wrong]:
         and (observed := seen.gradients[expected.spec.name]) is not None
     }
     causes = dict[int, Cause]()
-    for _ in range(2 if unexplained else 0):
+    for _ in range(2):
         is_beside = any(each.kind == "scaled" for *_, each in wrong) or bool(causes)
-        for index, gradient in unexplained.items():
-            cause = _known(judgement, gradient, is_beside=is_beside)
+        for index in [each for each in unexplained if each not in causes]:
+            cause = _known(judgement, unexplained[index], is_beside=is_beside)
             causes |= {index: cause} if cause else {}
-        unexplained = {i: each for i, each in unexplained.items() if i not in causes}
-    causes |= dict(_of_common_factors(unexplained))
+    rest = {index: e for index, e in unexplained.items() if index not in causes}
+    causes |= dict(_of_common_factors(rest))
     return [
         (expected, seen, causes.get(index, cause))
         for index, (expected, seen, cause) in enumerate(wrong)
@@ -160,17 +161,15 @@ def _of_common_factors(
     wrong: Mapping[int, _Unexplained],
 ) -> Iterator[tuple[int, Cause]]:
     """Yield causes of gradients that have a factor in common, or one in all their elements."""
-    dtypes = dict.fromkeys(each.observed.dtype for each in wrong.values())
-    groups = [
-        *([e for e in wrong.values() if e.observed.dtype == dtype] for dtype in dtypes),
-        *([each] for each in wrong.values()),
-    ]
-    found = [factor for group in groups if (factor := _Factor.of(group))]
+    groups = defaultdict[object, list[_Unexplained]](list)
+    for each in wrong.values():
+        groups[each.observed.dtype].append(each)
+    alone = ([each] for each in wrong.values())
+    factors = [_Factor.of(group) for group in (*groups.values(), *alone)]
     for index, each in wrong.items():
-        for factor in found:
-            if factor.fits(each):
-                yield index, Cause("scaled", factor.text)
-                break
+        fitting = (factor for factor in factors if factor and factor.fits(each))
+        for factor in itertools.islice(fitting, 1):
+            yield index, Cause("scaled", factor.text)
 
 
 @dataclass(frozen=True)

@@ -38,13 +38,17 @@ class Judgement(Traced):
 
     @property
     @override
-    def has_stream_rules_alone(self) -> bool:
+    def is_for_nccl(self) -> bool:
         return self.reference.capabilities.is_for_nccl
 
     @property
     def traces(self) -> Iterator[list[TraceRecord]]:
         """The trace of each rank."""
         return (rank_run.trace for rank_run in self.run.ranks)
+
+    def has(self, kind: type[TraceRecord]) -> bool:
+        """Tell whether the trace of a rank has a record of a kind."""
+        return any(isinstance(record, kind) for record in self.records)
 
     @property
     def records(self) -> Iterator[TraceRecord]:
@@ -59,6 +63,11 @@ class Judgement(Traced):
     def was_seen(self, point: str) -> bool:
         """Tell whether a rank read its gradients at a point, such as `reduced`."""
         return any(seen.point == point for seen in self.observations)
+
+    @property
+    def has_owners(self) -> bool:
+        """Tell whether each gradient is right on its owner alone."""
+        return self.reference.capabilities.gradients == "owner"
 
     def sent(self, rank: int, launch: CollectiveLaunch) -> Sent:
         """Return what a rank sends by a launch."""
@@ -120,8 +129,9 @@ class Property:
     check: Callable[..., Iterable[Any]] = field(init=False)
     needs: Needs = Needs.REFERENCE  # what `check` takes
     order: int  # place in a report, another one for each property
-    # Tells whether there is something to judge; the first line of its docstring says when.
-    applies: Callable[..., bool]
+    condition: str  # says in one sentence when there is something to judge
+    # Tells that of a scenario.
+    applies: Callable[[Judgement], bool] = lambda _: True
     example: str  # one of the bugs that the property catches
     needs_data: bool = True  # collectives that move data, and accesses to memory
     # Field of `Capabilities` without which nothing is judged; "" for none.
@@ -155,21 +165,11 @@ class Property:
     @property
     def statement(self) -> str:
         """Return the guarantee in one sentence."""
-        return _first_line(self.check)
-
-    @property
-    def statement_in_any_program(self) -> str:
-        """Return the guarantee without the words of a scenario."""
-        assert self.in_any_program is not None
-        return _first_line(self.in_any_program) or self.statement
-
-    @property
-    def condition(self) -> str:
-        """Return the condition under which the property applies, in one sentence."""
-        return _first_line(self.applies)
+        return first_line(self.check)
 
 
-def _first_line(function: Callable[..., object]) -> str:
+def first_line(function: Callable[..., object]) -> str:
+    """Return the first line of a docstring; "" if there is none."""
     return (inspect.getdoc(function) or "").partition("\n")[0]
 
 

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 
 from syncverify.judge.evidence import Disagreement, Event, Launched, Parting, Way
 from syncverify.judge.properties.disagreements import Rows, own_line
-from syncverify.judge.properties.judgement import Judgement, Needs, Property
+from syncverify.judge.properties.judgement import Needs, Property
 from syncverify.judge.traced import Traced, launches_of, shared_launches
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
-from syncverify.trace.run import Run
+from syncverify.trace.run import Run, Trace
 
 # By rank that does not reach its end: the launch at which it stands, and the ranks that are
 # missing there.
 Stuck = Mapping[int, tuple[CollectiveLaunch, set[int]]]
 
 
-def ranks_meet_twice(judgement: Judgement) -> bool:
-    """Some rank issues two collectives over two ranks or more, or two messages."""
-    shared = (
-        (each for each in launches_of(trace) if len(each.ranks) > 1)
-        for trace in judgement.traces
-    )
-    return any(len([*islice(launches, 2)]) == 2 for launches in shared)
+def _meets_twice(trace: Trace) -> bool:
+    return len([launch for launch in launches_of(trace) if len(launch.ranks) > 1]) > 1
 
 
 @Property(
     needs=Needs.RUN,
     order=40,
-    applies=ranks_meet_twice,
+    condition="Some rank issues two collectives over two ranks or more, or two messages.",
+    applies=lambda seen: any(map(_meets_twice, seen.traces)),
     example="mesh axes taken in turns that depend on the rank",
     needs_data=False,
     leads_to=("every_wait_completes",),
@@ -68,29 +63,24 @@ def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
 
 def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
     cycle = _circle_of(stuck)
-    ranks = sorted(cycle)
     summary = (
-        f"ranks {ranks} {action} in orders that exclude each other: a deadlock "
+        f"ranks {sorted(cycle)} {action} in orders that exclude each other: a deadlock "
         "hazard on NCCL"
     )
-    events = tuple(
-        Event(
-            f"rank {rank}: {_in_turn(stuck[rank][0], stuck[waiting][0])}",
-            stuck[rank][0],
+    events = list[Event]()
+    for waiting, rank in itertools.pairwise([*cycle, cycle[0]]):
+        first, later = stuck[rank][0], stuck[waiting][0]
+        is_named = (
+            first.ranks == later.ranks and first.communicator != later.communicator
         )
-        for waiting, rank in itertools.pairwise([*cycle, cycle[0]])
-    )
-    for rank in ranks:
-        evidence = Disagreement(events=events)
+        # Groups are named where their ranks are the same.
+        one, other = (
+            f"group {e.communicator}: " if is_named else "" for e in (first, later)
+        )
+        events.append(Event(f"rank {rank}: {one}{first}; then {other}{later}", first))
+    for rank in sorted(cycle):
+        evidence = Disagreement(events=tuple(events))
         yield finding(cause, summary, rank, None, evidence)
-
-
-def _in_turn(first: CollectiveLaunch, later: CollectiveLaunch) -> str:
-    """Name two launches, and their groups where their ranks are the same."""
-    groups = [""] * 2
-    if first.ranks == later.ranks and first.communicator != later.communicator:
-        groups = [f"group {each.communicator}: " for each in (first, later)]
-    return f"{groups[0]}{first}; then {groups[1]}{later}"
 
 
 def _messages(launches: Rows) -> Iterator[Rows]:
@@ -99,12 +89,12 @@ def _messages(launches: Rows) -> Iterator[Rows]:
     NCCL runs messages of a pair one after the other, but those of a batch together. So
     pairs with batched messages are left out, and pairs where the backend cannot tell.
     """
-    pairs: dict[tuple[str, tuple[int, ...]], dict[int, list[CollectiveLaunch]]] = {}
+    pairs = defaultdict[object, dict[int, list[CollectiveLaunch]]](dict)
     for rank, own in launches.items():
         for launch in own:
             if launch.operation in POINT_TO_POINT and len({*launch.ranks}) > 1:
-                key = (launch.communicator, tuple(sorted(launch.ranks)))
-                pairs.setdefault(key, {}).setdefault(rank, []).append(launch)
+                orders = pairs[launch.communicator, tuple(sorted(launch.ranks))]
+                orders.setdefault(rank, []).append(launch)
     for orders in pairs.values():
         if all(launch.is_batched is False for own in orders.values() for launch in own):
             yield orders
@@ -114,24 +104,19 @@ def _in_step(orders: Rows) -> Rows:
     """Return the launches on communicators whose ranks launch equally often."""
     # If the counts differ, `collectives_match_across_ranks` reports it: the n-th launches of
     # two ranks are different collectives.
-    counts: dict[tuple[str, tuple[int, ...]], Counter[int]] = {}
+    counts = defaultdict[object, Counter[int]](Counter)
     for rank, launches in orders.items():
         for launch in launches:
-            key = (launch.communicator, launch.ranks)
-            counts.setdefault(key, Counter())[rank] += 1
-    uneven = {key for key, count in counts.items() if len({*count.values()}) > 1}
-    return {
-        rank: [own for own in launches if (own.communicator, own.ranks) not in uneven]
-        for rank, launches in orders.items()
-    }
+            counts[launch.key[:2]][rank] += 1
+    even = {key for key, count in counts.items() if len({*count.values()}) == 1}
+    return {r: [e for e in own if e.key[:2] in even] for r, own in orders.items()}
 
 
 def _stuck(orders: Rows) -> Stuck:
     """Return the ranks that are stuck where each waits at each launch for its peers."""
     members = matched(orders)
-    heads = dict.fromkeys(orders, 0)
     missing = {place: {*ranks} for place, ranks in members.items()}
-    ready = deque(orders)
+    heads, ready = dict.fromkeys(orders, 0), deque(orders)
     while ready:
         rank = ready.popleft()
         if heads[rank] == len(orders[rank]):
@@ -142,12 +127,11 @@ def _stuck(orders: Rows) -> Stuck:
             for member in members[place]:
                 heads[member] += 1
                 ready.append(member)
-    standing = {
-        rank: launches[heads[rank]]
+    return {
+        rank: (launches[heads[rank]], missing[launches[heads[rank]].key])
         for rank, launches in orders.items()
         if heads[rank] < len(launches)
     }
-    return {rank: (head, missing[head.key]) for rank, head in standing.items()}
 
 
 def matched(
@@ -177,11 +161,8 @@ def parting(run: Run, met: CollectiveKey | None = None) -> Parting | None:
 
     None if the traces tell nothing: ranks that never met, and no line that a rank launches again.
     """
-    rows = {
-        rank: [*shared_launches(own.trace)]
-        for rank, own in enumerate(run.ranks)
-        if own.trace
-    }
+    played = {rank: own.trace for rank, own in enumerate(run.ranks) if own.trace}
+    rows = {rank: [*shared_launches(trace)] for rank, trace in played.items()}
     crossed = tuple[Way, ...]()
     if met is None:
         stuck = _lacking(rows)
@@ -190,13 +171,13 @@ def parting(run: Run, met: CollectiveKey | None = None) -> Parting | None:
         if not waiting:
             return None
         met = waiting[0].key
-    group, ranks = met[:2], tuple(rank for rank in met.ranks if rank in rows)
-    own = {rank: [e for e in rows[rank] if e.key[:2] == group] for rank in ranks}
+    ranks = tuple(rank for rank in met.ranks if rank in rows)
+    own = {rank: [e for e in rows[rank] if e.key[:2] == met[:2]] for rank in ranks}
     common = set.intersection(*({e.sequence for e in row} for row in own.values()))
-    met_before = [
-        e for e in own[ranks[0]] if e.sequence in common and e.sequence < met.sequence
-    ]
-    last = met_before[-1] if met_before else None
+    last = None
+    for launch in own[ranks[0]]:
+        if launch.sequence in common and launch.sequence < met.sequence:
+            last = launch
     found = Parting(ranks, last, crossed, tuple(_unequal(own)))
     return found if found.last or crossed or found.unequal else None
 

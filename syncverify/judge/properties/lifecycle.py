@@ -26,16 +26,6 @@ _TOO_EARLY = "hook_too_early"
 _STALLS: Final[Collection[FaultKind]] = ("deadlock", "never_returns", "step_bound")
 
 
-def zeroed(judgement: Judgement) -> bool:
-    """A `zero_grad()` returned."""
-    return judgement.was_seen("zeroed")
-
-
-def to_every_run(judgement: Judgement) -> bool:
-    """Every run."""
-    return bool(judgement.run.ranks)
-
-
 def _ends_in_any_program(traced: Traced) -> Iterator[Violation]:
     """No rank ends early, by an error or by an exit with a code."""
     return early_end(traced.run, {"raised", "process_died"})
@@ -44,7 +34,7 @@ def _ends_in_any_program(traced: Traced) -> Iterator[Violation]:
 @Property(
     in_any_program=_ends_in_any_program,
     order=10,
-    applies=to_every_run,
+    condition="Every run.",
     example="an error on a legal program",
     needs_data=False,
     leads_to=("every_wait_completes",),
@@ -80,7 +70,7 @@ def _waits_in_any_program(traced: Traced) -> Iterable[Violation]:
 @Property(
     in_any_program=_waits_in_any_program,
     order=20,
-    applies=to_every_run,
+    condition="Every run.",
     example="a rank that skips a collective; a wait that nothing ends",
     needs_data=False,
     leads_to=("each_bucket_reduced_once_per_step",),
@@ -101,7 +91,8 @@ def every_wait_completes(judgement: Judgement) -> Iterator[Violation]:
 
 @Property(
     order=160,
-    applies=zeroed,
+    condition="A `zero_grad()` returned.",
+    applies=lambda seen: seen.was_seen("zeroed"),
     example="a buffer that is not cleared",
     needs_data=False,
     leads_to=("accumulation_is_local_until_reduced",),

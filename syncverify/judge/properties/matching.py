@@ -44,17 +44,13 @@ _Matched = Mapping[CollectiveKey, Launches]
 Reason = Callable[[Launches, tuple[int, int]], Cause]
 
 
-def ranks_meet(judgement: Judgement) -> bool:
-    """A rank issues a collective over two ranks or more, or a message."""
-    return any(len(each.ranks) > 1 for each in launches_of(judgement.records))
-
-
 @Property(
     in_any_program=lambda traced: mismatches(
         traced.run, lambda met, _two: skipped_by(traced.run, met)
     ),
     order=30,
-    applies=ranks_meet,
+    condition="A rank issues a collective over two ranks or more, or a message.",
+    applies=lambda seen: any(len(e.ranks) > 1 for e in launches_of(seen.records)),
     example="two buckets of equal size, swapped on one rank",
     needs_data=False,
     leads_to=("launch_order_agrees", "every_rank_finishes", "every_wait_completes"),
@@ -85,13 +81,17 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
 
 def mismatches(run: Run, reason: Reason) -> Iterator[Violation]:
     """Find collectives on which ranks do not agree, in the traces of any program."""
-    launches = _matched_launches(run)
+    launches, fault = _matched_launches(run), run.fault
     found = [
         *groups_that_differ(run),
         *_disagreements(run, launches, reason),
         *_absences(run, launches),
     ]
-    yield from found or _reported(run)
+    yield from found
+    # The backend sees sizes that the trace does not have.
+    if fault and fault.kind == "collective_mismatch" and not found:
+        for rank in fault.ranks:
+            yield finding(fault.kind, fault.summary, rank, None, ended(fault))
 
 
 def _matched_launches(run: Run) -> _Matched:
@@ -104,15 +104,14 @@ def _disagreements(run: Run, listed: _Matched, reason: Reason) -> Iterator[Viola
     Later collectives of that communicator are out of step and tell nothing new.
     """
     seen = set[tuple[str, tuple[int, ...]]]()
-    for (name, ranks, _), launches in listed.items():
+    for key, launches in listed.items():
         (one, launch), *others = launches.items()
         for other, theirs in others:
             differs = theirs.matched_arguments != launch.matched_arguments
-            if differs and (name, ranks) not in seen:
-                seen.add((name, ranks))
-                events = _of_ranks({one: launch, other: theirs})
-                parted = parting(run, launch.key)
-                yield from _both(reason(launches, (one, other)), events, parted=parted)
+            if differs and key[:2] not in seen:
+                seen.add(key[:2])
+                cause, parted = reason(launches, (one, other)), parting(run, key)
+                yield from _both(cause, {one: launch, other: theirs}, parted=parted)
 
 
 def _absences(run: Run, listed: _Matched) -> Iterator[Violation]:
@@ -131,15 +130,6 @@ def _absences(run: Run, listed: _Matched) -> Iterator[Violation]:
             yield finding("collective_missing", summary, rank, None, evidence)
 
 
-def _reported(run: Run) -> Iterator[Violation]:
-    """Take over a mismatch from the backend: it sees sizes that the trace does not have."""
-    fault = run.fault
-    if fault is not None and fault.kind == "collective_mismatch":
-        for rank in fault.ranks:
-            evidence = ended(fault)
-            yield finding("collective_mismatch", fault.summary, rank, None, evidence)
-
-
 def _mixed_up(judgement: Judgement, launches: Launches) -> Iterator[Violation]:
     named = [
         (rank, launch)
@@ -151,16 +141,15 @@ def _mixed_up(judgement: Judgement, launches: Launches) -> Iterator[Violation]:
         # Values are read only where slots conflict: reading them is the slowest part.
         if not any(_conflicts(judgement, ranks, launch.slots, theirs.slots)):
             continue
-        slots = judgement.sent(one, launch).slots
-        their_slots = judgement.sent(other, theirs).slots
-        for slot, their_slot in _conflicts(judgement, ranks, slots, their_slots):
+        known = (judgement.sent(rank, launches[rank]).slots for rank in ranks)
+        for slot, their_slot in _conflicts(judgement, ranks, *known):
             details = (
                 f": {slot} on rank {one} meets {their_slot} on rank {other} "
                 f"({launch.moment})"
             )
-            events = _of_ranks({one: launch, other: theirs})
-            names = (slot.parameter, their_slot.parameter)
-            yield from _both(Cause("bucket_mismatch", details), events, names)
+            cause = Cause("bucket_mismatch", details)
+            names = slot.parameter, their_slot.parameter
+            yield from _both(cause, {one: launch, other: theirs}, names)
 
 
 def _conflicts(
@@ -170,44 +159,40 @@ def _conflicts(
     theirs: Sequence[ParameterSlot],
 ) -> Iterator[tuple[ParameterSlot, ParameterSlot]]:
     """Yield pairs of slots of two ranks that exclude each other."""
-    if slots == theirs:
-        return
     rank, peer = ranks
     common = {s.parameter for s in slots} & {s.parameter for s in theirs}
     # A contribution may hold a gradient twice.
     places = {(other.parameter, other.offset_bytes) for other in theirs}
-    for slot, their_slot in itertools.product(slots, theirs):
-        if slot.parameter == their_slot.parameter:
-            if (slot.parameter, slot.offset_bytes) not in places:
-                yield slot, their_slot
-        elif not common & {slot.parameter, their_slot.parameter}:
-            # A rank may be without bytes of a parameter.
-            names = {peer: slot.parameter, rank: their_slot.parameter}
-            if share_bytes(slot, their_slot) and any(
-                judgement.numel(name, holder) for holder, name in names.items()
-            ):
-                yield slot, their_slot
-
-
-def _of_ranks(launches: Mapping[int, CollectiveLaunch | GroupMade]) -> dict[int, Event]:
-    return {
-        rank: Event(f"rank {rank}: {each}", each) for rank, each in launches.items()
-    }
+    for pair in itertools.product(slots, theirs) if slots != theirs else ():
+        one, other = (slot.parameter for slot in pair)
+        if one == other:
+            if (one, pair[0].offset_bytes) not in places:
+                yield pair
+        # A rank may be without bytes of a parameter.
+        elif (
+            share_bytes(*pair)
+            and not common & {one, other}
+            and (judgement.numel(one, peer) or judgement.numel(other, rank))
+        ):
+            yield pair
 
 
 def _both(
     cause: Cause,
-    events: dict[int, Event],
+    launches: Mapping[int, CollectiveLaunch],
     names: tuple[str | None, str | None] = (None, None),
     parted: Parting | None = None,
 ) -> Iterator[Violation]:
     """Yield the finding of each of two ranks; the text of the cause ends the summary."""
-    summary = f"ranks {[*events]} met in one collective and disagree{cause.text}"
-    evidence = Disagreement(
-        named=cause.lines, events=tuple(events.values()), parting=parted
-    )
-    for rank, name in zip(events, names, strict=True):
+    summary = f"ranks {[*launches]} met in one collective and disagree{cause.text}"
+    evidence = replace(_evidence(launches), named=cause.lines, parting=parted)
+    for rank, name in zip(launches, names, strict=True):
         yield finding(cause.kind, summary, rank, name, evidence)
+
+
+def _evidence(calls: Mapping[int, CollectiveLaunch | GroupMade]) -> Disagreement:
+    events = (Event(f"rank {rank}: {each}", each) for rank, each in calls.items())
+    return Disagreement(events=tuple(events))
 
 
 def groups_that_differ(run: Run) -> Iterator[Violation]:
@@ -222,14 +207,13 @@ def groups_that_differ(run: Run) -> Iterator[Violation]:
         (one, first), *_ = calls.items()
         other = next((r for r in calls if calls[r].ranks != first.ranks), None)
         if other is not None:
-            events = _of_ranks({one: first, other: calls[other]})
+            pair = {one: first, other: calls[other]}
             summary = (
-                f"ranks {[*events]} make different groups by call {number + 1} of "
+                f"ranks {[*pair]} make different groups by call {number + 1} of "
                 f"new_group(): {_RULE}"
             )
-            evidence = Disagreement(events=tuple(events.values()))
-            for rank in events:
-                yield finding("groups_differ", summary, rank, None, evidence)
+            for rank in pair:
+                yield finding("groups_differ", summary, rank, None, _evidence(pair))
             return
         if run.fault is None and len(calls) < len(made):
             missing = next(r for r in range(len(made)) if r not in calls)
@@ -237,6 +221,6 @@ def groups_that_differ(run: Run) -> Iterator[Violation]:
                 f"rank {missing} makes fewer groups than rank {one}: it lacks call "
                 f"{number + 1} of new_group(); {_RULE}"
             )
-            evidence = Disagreement(events=tuple(_of_ranks({one: first}).values()))
+            evidence = _evidence({one: first})
             yield finding("groups_differ", summary, missing, None, evidence)
             return

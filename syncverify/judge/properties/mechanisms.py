@@ -100,26 +100,21 @@ def mechanism(
 def _failure_hidden(facts: GradientFacts) -> Iterator[Cause]:
     """Find a failed collective that had to bring the others' parts."""
     expected = facts.expected
-    events = expected.reference.scenario.events[: expected.step + 1]
+    events = expected.scenario.events[: expected.step + 1]
     may_fail = "failing_collectives" in map(base_word, events)
-    if not may_fail or not facts.launches:
-        return
-    launch = (facts.reductions or facts.launches)[0]
-    text = (
-        f"{launch.operation} {where(launch)} failed, and the error of its wait never reached "
-        "the training program"
-    )
-    yield Cause("failure_hidden", text, lines=(launch.source,))
+    for launch in (facts.reductions or facts.launches)[:1] if may_fail else ():
+        text = (
+            f"{launch.operation} {where(launch)} failed, and the error of its wait never reached "
+            "the training program"
+        )
+        yield Cause("failure_hidden", text, lines=(launch.source,))
 
 
 def _view_lost(facts: GradientFacts) -> Iterator[Cause]:
     """Find a launch of memory in which the gradient lay in an earlier step."""
-    if not facts.is_unsent:
-        return
-    for record in launches_of(facts.trace):
-        if record.moment.step >= facts.expected.step:
-            continue
-        slots = list(facts.memory(record))
+    for record in launches_of(facts.trace if facts.is_unsent else ()):
+        is_earlier = record.moment.step < facts.expected.step
+        slots = [*facts.memory(record)] if is_earlier else []
         for launch in facts.launches:
             if overlap(launch.regions, slots):
                 text = (
@@ -147,29 +142,27 @@ def _moved(facts: GradientFacts) -> Iterator[Cause]:
 
 def _left(facts: GradientFacts) -> Iterator[tuple[MemoryRegion, int]]:
     """Yield the memory of bind(), and the first step after the caller moved the gradient."""
-    calls = facts.region_after_each_call
-    scenario = facts.expected.reference.scenario
+    calls, scenario = facts.region_after_each_call, facts.expected.scenario
     bound = [index for index, (at, _) in enumerate(calls) if at.phase == "bind"]
-    place = calls[bound[-1]][1] if bound else None
-    if place is None:
-        return
-    pairs = itertools.pairwise(calls[bound[-1] :])
-    moves = [(before, at) for (before, there), (at, here) in pairs if there != here]
-    if moves and all(_is_callers(scenario, *move) for move in moves):
+    since_bind = calls[bound[-1] :] if bound else []
+    moves = [
+        (before, at)
+        for (before, there), (at, here) in itertools.pairwise(since_bind)
+        if there != here
+    ]
+    is_callers = all(_is_callers(scenario, *move) for move in moves)
+    if moves and is_callers and (place := since_bind[0][1]) is not None:
         step = moves[0][1].step
-        follows = EVENTS[scenario.step_event(step)].is_before_zero
-        yield place, step + 1 if follows else step
+        yield place, step + EVENTS[scenario.step_event(step)].is_before_zero
 
 
 def _is_callers(scenario: Scenario, before: Moment, at: Moment) -> bool:
     """Tell whether a call is the change of parameters that is the event of a step."""
     event = EVENTS[scenario.step_event(at.step)]
-    if at.phase != "zero_grad":
-        return False
     if event.is_before_zero:
-        return before.phase == "wait"
+        return at.phase == "zero_grad" and before.phase == "wait"
     is_first = before.phase == "bind" or before.step < at.step
-    return is_first and bool(event.change)
+    return at.phase == "zero_grad" and is_first and bool(event.change)
 
 
 def _shared(facts: GradientFacts) -> Iterator[Cause]:
@@ -189,13 +182,14 @@ def _shared(facts: GradientFacts) -> Iterator[Cause]:
 
 def _in_tensor_hook(facts: GradientFacts) -> Iterator[Cause]:
     """Find a reduction of the gradient before the accumulation that its hook precedes."""
-    if facts.kind not in {*_LACKS_BACKWARDS, "reduced_early"}:
-        return
     for launch in launches_of(facts.trace):
         if not launch.in_tensor_hook or launch.moment.step != facts.expected.step:
             continue
         names = facts.senders(launch)
-        if facts.name in names or (not names and facts.kind in _LACKS_MICRO_BATCH):
+        is_sent = facts.name in names or (
+            not names and facts.kind in _LACKS_MICRO_BATCH
+        )
+        if is_sent and facts.kind in {*_LACKS_BACKWARDS, "reduced_early"}:
             text = (
                 f"it was reduced {where(launch)}, inside of a hook that runs before "
                 "autograd adds the gradient of the micro-batch to `.grad`"
@@ -205,10 +199,8 @@ def _in_tensor_hook(facts: GradientFacts) -> Iterator[Cause]:
 
 def _not_awaited(facts: GradientFacts) -> Iterator[Cause]:
     """Find a reduction of the gradient for which nothing waited."""
-    if not facts.is_own:
-        return
     waited = {each.key for each in facts.trace if isinstance(each, CollectiveWait)}
-    for launch in facts.sent_reductions:
+    for launch in facts.sent_reductions if facts.is_own else ():
         # Only a recorder that knows streams records waits.
         is_async = launch.communication_stream != launch.stream
         if is_async and launch.key not in waited:
@@ -222,9 +214,7 @@ def _not_awaited(facts: GradientFacts) -> Iterator[Cause]:
 def _result_dropped(facts: GradientFacts) -> Iterator[Cause]:
     """Find a reduction of the gradient that does not write to the memory of `.grad`."""
     places = [place for _, place in facts.region_after_each_call if place]
-    if not facts.is_own or not places:
-        return
-    for launch in facts.sent_reductions:
+    for launch in facts.sent_reductions if facts.is_own and places else ():
         # Real processes do not tell where results go, but an all-reduce works in place.
         in_place = launch.regions if launch.operation == "all_reduce" else ()
         written = launch.written or in_place
@@ -238,14 +228,11 @@ def _result_dropped(facts: GradientFacts) -> Iterator[Cause]:
 
 def _not_reset(facts: GradientFacts) -> Iterator[Cause]:
     """Find a reduction of the gradient in an earlier step that is like this one."""
-    step, scenario = facts.expected.step, facts.expected.reference.scenario
-    if not any(_not_reduced(facts)):
-        return
-    for earlier in range(step):
-        if not is_like(scenario, step, earlier):
-            continue
+    step, scenario = facts.expected.step, facts.expected.scenario
+    for earlier in range(step if any(_not_reduced(facts)) else 0):
         for launch in launches_of_step(facts.trace, earlier):
-            if launch.reduces and facts.name in facts.senders(launch):
+            is_sent = launch.reduces and facts.name in facts.senders(launch)
+            if is_sent and is_like(scenario, step, earlier):
                 text = (
                     f"{facts.own_words}: step {earlier} reduced it {where(launch)}, and step "
                     f"{step}, which is like that one, did not"
@@ -256,9 +243,9 @@ def _not_reset(facts: GradientFacts) -> Iterator[Cause]:
 def _hooked_early(facts: GradientFacts) -> Iterator[Cause]:
     """Find a gradient that nobody sends, and whose hooks all run before it is added."""
     hooked = facts.returns[-1].hooked_early if facts.returns else ()
-    if facts.name not in hooked or facts.launches:
-        return
-    for cause in (*_not_reduced(facts), *_zeros_of_nobody(facts)):
+    is_hooked = facts.name in hooked and not facts.launches
+    proposals = (_not_reduced, _zeros_of_nobody) if is_hooked else ()
+    for cause in itertools.chain(*(find(facts) for find in proposals)):
         text = (
             f"{cause.text}; the parameter has hooks of `register_hook` alone, which are called "
             "with the gradient, before autograd adds it to `.grad`"
@@ -329,37 +316,38 @@ def _sent_instead(facts: GradientFacts, has: str) -> str:
     if facts.launches:
         return f"no collective of the step sent it: they sent {has}"
     # A copy of the gradient may be in a reduction over one rank.
-    alone = [*_reductions_over_one_rank(facts)]
+    alone = _reductions_over_one_rank(facts)
     if not alone:
         return "no collective of the step sent it: none was launched"
     one = "each reduction of the step is" if len(alone) > 1 else "the step reduces"
     return f"{one} over rank {facts.rank} alone, {where(alone[0])}"
 
 
-def _reductions_over_one_rank(facts: GradientFacts) -> Iterator[CollectiveLaunch]:
-    for launch in launches_of(facts.trace):
-        is_alone = len(launch.ranks) == 1 and launch.operation in REDUCING_OPERATIONS
-        if is_alone and launch.moment.step == facts.expected.step:
-            yield launch
+def _reductions_over_one_rank(facts: GradientFacts) -> list[CollectiveLaunch]:
+    return [
+        launch
+        for launch in launches_of(facts.trace)
+        if len(launch.ranks) == 1
+        and launch.operation in REDUCING_OPERATIONS
+        and launch.moment.step == facts.expected.step
+    ]
 
 
 def _reduced_twice(facts: GradientFacts) -> Iterator[Cause]:
     # A second mean changes nothing; a second sum multiplies by the number of its ranks.
-    if facts.kind not in _COUNTED_OFTEN:
-        return
     name = facts.name
     sums = [e for e in facts.reductions if e.reduce_op == "SUM" and _is_whole(name, e)]
     again = Counter(record.ranks for record in sums)
     factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
-    if not facts.equals(facts.expected.value() * as_float(factor)):
-        return
-    pairs = itertools.combinations(sums, 2)
-    first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
-    text = (
-        f"ranks {list(first.ranks)} summed their sum again: it was reduced "
-        f"{where(first)} and {where(second)}"
-    )
-    yield _summed_twice(text, facts, [first, second])
+    value = facts.expected.value() * as_float(factor)
+    if facts.kind in _COUNTED_OFTEN and facts.equals(value):
+        pairs = itertools.combinations(sums, 2)
+        first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
+        text = (
+            f"ranks {list(first.ranks)} summed their sum again: it was reduced "
+            f"{where(first)} and {where(second)}"
+        )
+        yield _summed_twice(text, facts, [first, second])
 
 
 def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
@@ -382,36 +370,28 @@ def _summed_again(facts: GradientFacts) -> Iterator[Cause]:
         if is_among and facts.sent(launch).has(facts.name, value):
             again.append(launch)
             factor *= len(launch.ranks)
-    if not again or not facts.equals(expected.value() * as_float(factor)):
-        return
-    text = (
-        f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "
-        f"{where(again[0])}"
-    )
-    yield _summed_twice(text, facts, again)
+    if again and facts.equals(expected.value() * as_float(factor)):
+        text = (
+            f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "
+            f"{where(again[0])}"
+        )
+        yield _summed_twice(text, facts, again)
 
 
 def _summed_twice(
     text: str, facts: GradientFacts, launches: Sequence[CollectiveLaunch]
 ) -> Cause:
-    lines = tuple(each.source for each in launches)
-    return Cause("reduced_twice", text + _groups_of_axes(facts, launches), lines=lines)
-
-
-def _groups_of_axes(facts: GradientFacts, launches: Iterable[CollectiveLaunch]) -> str:
-    """Return the ranks of each mesh axis, where launches took those of all axes instead."""
+    """Return the cause, with the ranks of each mesh axis, where launches took those of all."""
     expected, mesh = facts.expected, facts.expected.mesh()
-    placements = expected.spec.placements or ()
-    axes = [
-        axis for axis, each in enumerate(placements) if each in {REPLICATE, PARTIAL}
-    ]
-    if len(axes) < 2 or any({*each.ranks} != {*expected.ranks} for each in launches):
-        return ""
-    groups = (
-        f"{axis_name(mesh, axis)} has ranks {list(ranks_along(mesh, (axis,), facts.rank))}"
-        for axis in axes
-    )
-    return f"; of its mesh axes, {' and '.join(groups)}"
+    placements = enumerate(expected.spec.placements or ())
+    axes = [axis for axis, each in placements if each in {REPLICATE, PARTIAL}]
+    if len(axes) > 1 and all({*e.ranks} == {*expected.ranks} for e in launches):
+        groups = (
+            f"{axis_name(mesh, axis)} has ranks {list(ranks_along(mesh, (axis,), facts.rank))}"
+            for axis in axes
+        )
+        text += f"; of its mesh axes, {' and '.join(groups)}"
+    return Cause("reduced_twice", text, lines=tuple(each.source for each in launches))
 
 
 def _reduced_early(facts: GradientFacts) -> Iterator[Cause]:
@@ -437,15 +417,13 @@ def _early(launch: CollectiveLaunch, then: str) -> Cause:
 
 
 def _erased(facts: GradientFacts) -> Iterator[Cause]:
-    if facts.kind != "never_written" or not facts.reductions:
-        return
-    launch = facts.reductions[0]
-    for added in _accumulations(facts, launch, before(launch, facts.trace)):
-        text = (
-            f"it is all zeros, although autograd added to it ({added.moment}) before it was "
-            f"reduced {where(launch)}: it was cleared, or multiplied by 0"
-        )
-        yield Cause("erased", text, lines=(launch.source,))
+    for launch in facts.reductions[:1] if facts.kind == "never_written" else ():
+        for added in _accumulations(facts, launch, before(launch, facts.trace)):
+            text = (
+                f"it is all zeros, although autograd added to it ({added.moment}) before it was "
+                f"reduced {where(launch)}: it was cleared, or multiplied by 0"
+            )
+            yield Cause("erased", text, lines=(launch.source,))
 
 
 def _accumulations(
@@ -471,12 +449,11 @@ def _gone(facts: GradientFacts) -> Iterator[Cause]:
     place = facts.region_after_each_call[-1][1]
     if place is None or place.repeats:  # other gradients may lie in its gaps
         return
-    when = next(itertools.chain(_sent_from(place, facts), _seen_at(place, facts)), "")
-    text = (
-        f"it is all zeros, although rank {facts.rank}'s own gradient was in this "
-        f"very memory {when}: it was cleared, or multiplied by 0"
-    )
-    if when:
+    for when in itertools.chain(_sent_from(place, facts), _seen_at(place, facts)):
+        text = (
+            f"it is all zeros, although rank {facts.rank}'s own gradient was in this "
+            f"very memory {when}: it was cleared, or multiplied by 0"
+        )
         yield Cause("erased", text)
 
 

@@ -14,15 +14,11 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import Access, UnwrittenRead
 
 
-def records_accesses(judgement: Judgement) -> bool:
-    """Accesses to memory are recorded (on `sim`, where several streams are used)."""
-    return any(isinstance(record, Access) for record in judgement.records)
-
-
 @Property(
     needs=Needs.RUN,
     order=105,
-    applies=records_accesses,
+    condition="Accesses to memory are recorded (on `sim`, where several streams are used).",
+    applies=lambda seen: seen.has(Access),
     example="a bucket of `torch.empty()` that is reduced before all of it is filled",
     leads_to=(
         "gradient_equals_reference",
@@ -55,15 +51,10 @@ def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
                 )
 
 
-def many_steps(judgement: Judgement) -> bool:
-    """A program has many steps, and a subject came to the end of them."""
-    most = max((len(rank_run.held) for rank_run in judgement.run.ranks), default=0)
-    return most >= MANY["steps"]
-
-
 @Property(
     order=200,
-    applies=many_steps,
+    condition="A program has many steps, and a subject came to the end of them.",
+    applies=lambda seen: any(len(e.held) >= MANY["steps"] for e in seen.run.ranks),
     example="works, copies or events that a step adds and no step drops",
     needs_data=False,
 )

@@ -66,8 +66,7 @@ _NO_WAIT_MENDS = ("hook_too_early", BUFFER_SHARED)
 FALLBACK = "accumulated_unordered"
 
 
-def reduces_recorded_memory(judgement: Judgement) -> bool:
-    """A rank reduces, and some memory is used on several streams (recorded on `sim`)."""
+def _reduces_recorded_memory(judgement: Judgement) -> bool:
     return any(
         any(launch.reduces for launch in launches_of(trace))
         and any(isinstance(record, Access) for record in trace)
@@ -75,22 +74,15 @@ def reduces_recorded_memory(judgement: Judgement) -> bool:
     )
 
 
-def zeroes_recorded_memory(judgement: Judgement) -> bool:
-    """`zero_grad()` touches memory that several streams use (recorded on `sim`)."""
-    return any(
-        isinstance(record, Access) and record.moment.phase == "zero_grad"
-        for record in judgement.records
-    )
-
-
-def frees_memory(judgement: Judgement) -> bool:
-    """Memory that several streams used is given back (recorded on `sim`)."""
-    return any(isinstance(record, StorageFreed) for record in judgement.records)
+def _zeroes_recorded_memory(judgement: Judgement) -> bool:
+    phases = (e.moment.phase for e in judgement.records if isinstance(e, Access))
+    return "zero_grad" in phases
 
 
 @_property_of_order(
     order=60,
-    applies=reduces_recorded_memory,
+    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
+    applies=_reduces_recorded_memory,
     example="a launch that does not wait for the stream that filled its bucket",
 )
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]:
@@ -110,7 +102,8 @@ def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]
 
 @_property_of_order(
     order=70,
-    applies=reduces_recorded_memory,
+    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
+    applies=_reduces_recorded_memory,
     example="a bucket that is refilled or copied out in flight",
 )
 def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violation]:
@@ -135,7 +128,8 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violati
 
 @_property_of_order(
     order=80,
-    applies=reduces_recorded_memory,
+    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
+    applies=_reduces_recorded_memory,
     example="a `wait()` that waits for nothing, or on the wrong stream",
 )
 def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
@@ -152,7 +146,8 @@ def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
 
 @_property_of_order(
     order=90,
-    applies=zeroes_recorded_memory,
+    condition="`zero_grad()` touches memory that several streams use (recorded on `sim`).",
+    applies=_zeroes_recorded_memory,
     example="a bucket that is cleared in flight",
     leads_to=("zero_grad_clears",),
 )
@@ -171,7 +166,8 @@ def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Violation]:
 @_property_of_order(
     in_any_program=lambda traced: _of_lines(traced, EarlyFree, "freed_in_use"),
     order=100,
-    applies=frees_memory,
+    condition="Memory that several streams used is given back (recorded on `sim`).",
+    applies=lambda seen: seen.has(StorageFreed),
     example="a temporary dropped while a side stream uses it",
 )
 def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
@@ -190,7 +186,7 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
 @Property(
     needs=Needs.RUN,
     order=95,
-    applies=reduces_recorded_memory,
+    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
     example="a `wait()` that is forgotten",
     is_of_scenarios=False,  # they have a property for each part of a step
 )
@@ -299,16 +295,14 @@ def _findings(
     judgement: Judgement, disorder: Disorder, cause: str
 ) -> Iterator[Violation]:
     """Yield one finding per rank and list of parameters."""
-    reported: set[tuple[int, tuple[str, ...]]] = set()
     first = disorder.found[0]
     left_over = _left_over(judgement, first)
     shows = _pair(first) | _late_line(first) | left_over
     shows = shows.union(*(_pair(e, is_carried=True) for e in _carried(disorder)))
+    by_place = dict[tuple[int, tuple[str, ...]], Unordered]()
     for found in disorder.found:
-        parameters = _parameters(judgement, found)
-        if (found.rank, parameters) in reported:
-            continue
-        reported.add((found.rank, parameters))
+        by_place.setdefault((found.rank, _parameters(judgement, found)), found)
+    for (rank, parameters), found in by_place.items():
         explained_by = _pair(found) | left_over | _early(judgement, found)
         explained_by |= _incomplete(judgement, found)
         # Beside another disorder, which has another remedy, a pair is no part of that disorder.
@@ -316,7 +310,7 @@ def _findings(
             explained_by |= _pair(found, is_carried=True)
         if cause == FALLBACK:
             explained_by |= _late_line(found)
-        trace = judgement.run.ranks[found.rank].trace
+        trace = judgement.run.ranks[rank].trace
         shown = evidence(found, disorder, parameters, trace)
         words = summary(found, disorder, parameters)
         if cause in _NO_WAIT_MENDS:
@@ -324,8 +318,8 @@ def _findings(
         refill = refill_in_flight(judgement, found) if isinstance(found, Race) else None
         if refill is not None:
             shown = replace(shown, named=refill.lines)
-            words = f"rank {found.rank}: {refill.words()}, which may still use it"
-        yield finding(cause, words, found.rank, parameters, shown, shows, explained_by)
+            words = f"rank {rank}: {refill.words()}, which may still use it"
+        yield finding(cause, words, rank, parameters, shown, shows, explained_by)
 
 
 def _early(judgement: Judgement, found: Unordered) -> Signs:

@@ -9,7 +9,13 @@ from importlib import import_module
 from typing import Final
 
 from syncverify.judge import properties
-from syncverify.judge.properties.judgement import DECLARED, Judgement, Needs, merge
+from syncverify.judge.properties.judgement import (
+    DECLARED,
+    Judgement,
+    Needs,
+    first_line,
+    merge,
+)
 from syncverify.judge.reference import reference
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation
@@ -29,7 +35,7 @@ OF_TRAININGS: Final = tuple(each for each in _DECLARED if each.needs is Needs.VA
 # The guarantees by the name of their property, and those about any program.
 STATEMENTS: Final = {each.name: each.statement for each in _DECLARED}
 STATEMENTS_IN_ANY_PROGRAM: Final = {
-    each.name: each.statement_in_any_program
+    each.name: first_line(each.in_any_program) or each.statement
     for each in _DECLARED
     if each.in_any_program
 }

@@ -26,7 +26,6 @@ from syncverify.playing.program.model import start_value
 from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
 from syncverify.scenario.other_meshes import mesh_of
-from syncverify.scenario.specs import ParameterSpec
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
 from syncverify.trace.slots import ParameterSlot
@@ -56,7 +55,7 @@ class Sent:
         sent = bytearray(b"".join(launch.contents))
         if not sent:
             return torch.zeros(0, dtype=torch.float64)
-        return torch.frombuffer(sent, dtype=getattr(torch, launch.dtype)).double()
+        return torch.frombuffer(sent, dtype=self._dtype).double()
 
     @cached_property
     def names(self) -> tuple[str, ...] | None:
@@ -79,17 +78,15 @@ class Sent:
         if self.names is not None or self.elements is None:
             return self.names
         last = self.elements[int(self._is_unknown.nonzero()[0]) :]
-        dtype = getattr(torch, self.launch.dtype)
-        if not dtype.is_floating_point or not last.all():
+        if not self._dtype.is_floating_point or not last.all():
             return None
-        num_bits = 1 - math.log2(torch.finfo(dtype).eps)
+        num_bits = 1 - math.log2(torch.finfo(self._dtype).eps)
         if len(last) * num_bits < _BITS_OF_A_CUT:
             return None
-        for spec in self.reference.scenario.trainable:
-            for form in self._forms(spec):
-                flat = form.to(dtype).double().reshape(-1)
-                if len(flat) > len(last) and torch.equal(flat[: len(last)], last):
-                    return (*dict.fromkeys((*self._found_names, spec.name)),)
+        for name, form in self._forms():
+            flat = form.to(self._dtype).double().reshape(-1)
+            if len(flat) > len(last) and torch.equal(flat[: len(last)], last):
+                return (*dict.fromkeys((*self._found_names, name)),)
         return None
 
     @cached_property
@@ -118,13 +115,14 @@ class Sent:
         return is_unknown
 
     @cached_property
-    def places(self) -> set[tuple[str, int]] | None:
+    def places(self) -> frozenset[tuple[str, int]] | None:
         """Parameter and first element of each gradient sent; None if a value is unknown."""
         if self.launch.slots:
-            return {(e.parameter, e.offset_bytes // self._width) for e in self.slots}
+            width = self._dtype.itemsize
+            return frozenset((e.parameter, e.offset_bytes // width) for e in self.slots)
         if self.elements is None or self._is_unknown.any():
             return None
-        return {(name, start) for name, start, _ in self._found}
+        return frozenset((name, start) for name, start, _ in self._found)
 
     @cached_property
     def parameters(self) -> tuple[str, ...]:
@@ -158,17 +156,17 @@ class Sent:
         sent, slots = self.elements, self.launch.slots
         if sent is None or not slots:
             return slots
+        width = self._dtype.itemsize
 
         def is_of_others(slot: ParameterSlot) -> bool:
-            first = max(0, slot.offset_bytes // self._width)
-            indices = {*range(first, min(len(sent), slot.end_byte // self._width))}
-            parts = [
-                (name, {*range(start, end)} & indices)
-                for name, start, end in self._recognized
-            ]
-            is_own = any(part for name, part in parts if name == slot.parameter)
-            covered = set[int]().union(*(part for _, part in parts))
-            return not is_own and len(covered) == len(indices) > 0
+            first, end = max(0, slot.offset_bytes // width), slot.end_byte // width
+            indices, covered = {*range(first, min(len(sent), end))}, set[int]()
+            for name, start, end in self._recognized:
+                part = {*range(start, end)} & indices
+                if part and name == slot.parameter:
+                    return False
+                covered |= part
+            return len(covered) == len(indices) > 0
 
         return tuple(slot for slot in slots if not is_of_others(slot))
 
@@ -183,7 +181,7 @@ class Sent:
             return False
         if not self.launch.parameters:
             return any(_occurrences(sent, values))
-        width, flat = self._width, values.reshape(-1)
+        width, flat = self._dtype.itemsize, values.reshape(-1)
         return any(
             same_values(sent[slot.offset_bytes // width : slot.end_byte // width], flat)
             for slot in self.launch.slots
@@ -191,43 +189,45 @@ class Sent:
         )
 
     @property
-    def _width(self) -> int:
-        return int(getattr(torch, self.launch.dtype).itemsize)
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, self.launch.dtype)
+        return dtype
 
     @cached_property
     def _recognized(self) -> tuple[GradientSlice, ...]:
         """The gradients among the values."""
-        sent, dtype = self.elements, getattr(torch, self.launch.dtype)
-        assert sent is not None
+        assert self.elements is not None
         # A third of a whole number is rounded to the dtype in which it is sent.
         return tuple(
-            (spec.name, *place)
-            for spec in self.reference.scenario.trainable
-            for form in self._forms(spec)
-            for place in _occurrences(sent, form.to(dtype).double())
+            (name, *place)
+            for name, form in self._forms()
+            for place in _occurrences(self.elements, form.to(self._dtype).double())
         )
 
-    def _forms(self, spec: ParameterSpec) -> Iterator[torch.Tensor]:
-        """Yield the values that a gradient may have at the launch.
+    def _forms(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the values that each parameter's gradient may have at the launch, with its name.
 
         It is reduced over no axis yet, over some or over all; with all micro-batches or only
         the last; and a mean may be divided already.
         """
-        reference, moment = self.reference, self.launch.moment
-        count = step_plan.num_micro_batches(reference.scenario, moment.step)
+        reference, moment, rank = self.reference, self.launch.moment, self.rank
+        scenario = reference.scenario
+        count = step_plan.num_micro_batches(scenario, moment.step)
         if moment.micro_batch is not None:
             count = moment.micro_batch + 1
-        mesh = mesh_of(reference.scenario.mesh, spec)
-        axes = reduce_axes(reference.scenario.mesh, spec)
-        sizes = range(len(axes) + 1)
-        for some in chain.from_iterable(combinations(axes, size) for size in sizes):
-            ranks = ranks_along(mesh, some, self.rank)
-            for first in sorted({0, max(0, count - 1)}):
-                chosen = range(first, count)
-                parts = [reference.local(spec, r, moment.step, chosen) for r in ranks]
-                yield (whole := torch.stack(parts).sum(dim=0))
-                if (divisor := reference.divisor(spec, self.rank)) > 1:
-                    yield whole / divisor
+        for spec in scenario.trainable:
+            mesh, axes = mesh_of(scenario.mesh, spec), reduce_axes(scenario.mesh, spec)
+            divisor, sizes = reference.divisor(spec, rank), range(len(axes) + 1)
+            for some in chain.from_iterable(combinations(axes, size) for size in sizes):
+                ranks = ranks_along(mesh, some, rank)
+                for first in sorted({0, max(0, count - 1)}):
+                    batches = range(first, count)
+                    parts = [
+                        reference.local(spec, r, moment.step, batches) for r in ranks
+                    ]
+                    yield spec.name, (whole := torch.stack(parts).sum(dim=0))
+                    if divisor > 1:
+                        yield spec.name, whole / divisor
 
     def is_norm(self) -> bool:
         """Tell whether one number is sent, and it is a norm of all gradients of the rank."""
@@ -250,17 +250,18 @@ class Sent:
 
     def scaled(self) -> Iterator[tuple[tuple[str, str], list[float]]]:
         """Yield gradients among values up to a factor: (parameter, factor), and the gradient."""
-        sent, mesh = self.elements, self.reference.scenario.mesh
-        for spec in self.reference.scenario.trainable:
-            for form in self._forms(spec) if reduce_axes(mesh, spec) else ():
-                flat = form.reshape(-1)
-                if sent is None or not 0 < len(flat) <= len(sent) or not flat.all():
-                    continue
-                ratios = sent.unfold(0, len(flat), 1) / flat
-                spread = (ratios - ratios[:, :1]).abs().amax(dim=1)
-                is_near = spread <= _SIX_DIGITS * ratios[:, 0].abs()
-                for ratio in ratios[(ratios[:, 0] != 0) & is_near, 0].tolist():
-                    yield (spec.name, f"{ratio:.6g}"), flat.tolist()
+        sent, scenario = self.elements, self.reference.scenario
+        reduced = {e.name for e in scenario.trainable if reduce_axes(scenario.mesh, e)}
+        for name, form in self._forms():
+            flat = form.reshape(-1)
+            if sent is None or not 0 < len(flat) <= len(sent) or not flat.all():
+                continue
+            ratios = sent.unfold(0, len(flat), 1) / flat
+            spread = (ratios - ratios[:, :1]).abs().amax(dim=1)
+            is_near = spread <= _SIX_DIGITS * ratios[:, 0].abs()
+            for ratio in ratios[(ratios[:, 0] != 0) & is_near, 0].tolist():
+                if name in reduced:
+                    yield (name, f"{ratio:.6g}"), flat.tolist()
 
 
 def sent_by(reference: Reference, rank: int, launch: CollectiveLaunch) -> Sent:

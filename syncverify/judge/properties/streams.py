@@ -23,13 +23,7 @@ from syncverify.trace.run import Run, Trace
 _HAS_LATER_HOOKS = frozenset({"hook_reads_grad", "hook_writes_grad", "hooks_of_others"})
 
 
-def calls_return(judgement: Judgement) -> bool:
-    """A call of the subject returns."""
-    return any(isinstance(record, SubjectReturn) for record in judgement.records)
-
-
-def could_overlap(judgement: Judgement) -> bool:
-    """The subject promises to overlap, and in some step a reduction could (on `sim`)."""
+def _could_overlap(judgement: Judgement) -> bool:
     return judgement.reference.capabilities.overlaps_backward and bool(
         overlap(judgement.scenario, judgement.run).num_possible
     )
@@ -37,7 +31,8 @@ def could_overlap(judgement: Judgement) -> bool:
 
 @Property(
     order=210,
-    applies=calls_return,
+    condition="A call of the subject returns.",
+    applies=lambda seen: seen.has(SubjectReturn),
     example="a side stream that stays current after a call",
     needs_data=False,
     # Whatever stream is current, a sum has its factor, its dtype and its shape.
@@ -85,7 +80,8 @@ class Overlap:
 
 @Property(
     order=220,
-    applies=could_overlap,
+    condition="The subject promises to overlap, and in some step a reduction could (on `sim`).",
+    applies=_could_overlap,
     example="launches that all wait for the end of backward",
     promise="overlaps_backward",
 )

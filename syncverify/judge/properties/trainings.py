@@ -13,15 +13,10 @@ from syncverify.judge.whole_step.mesh_play import MeshPlay
 from syncverify.judge.whole_step.resumed import ResumedPlay
 
 
-def compares_values(values: Sequence[ComparedValue], _: object) -> bool:
-    """A training ended on the mesh, and has values that one rank has too."""
-    return bool(values)
-
-
 @Property(
     needs=Needs.VALUES,
     order=240,
-    applies=compares_values,
+    condition="A training ended on the mesh, and has values that one rank has too.",
     example="a gradient that lacks the sum over an axis of tensor parallelism",
 )
 def mesh_has_values_of_one_rank(
@@ -44,7 +39,7 @@ def mesh_has_values_of_one_rank(
 @Property(
     needs=Needs.VALUES,
     order=250,
-    applies=compares_values,
+    condition="A training ended on the mesh, and has values that one rank has too.",
     example="a checkpoint that has the shard of one rank alone",
 )
 def loading_continues_the_training(

@@ -22,14 +22,10 @@ from syncverify.scenario.step_plan import is_born, is_frozen
 from syncverify.trace.run import Leftovers
 
 
-def unbound(judgement: Judgement) -> bool:
-    """An `unbind()` returned."""
-    return any(rank_run.leftovers is not None for rank_run in judgement.run.ranks)
-
-
 @Property(
     order=190,
-    applies=unbound,
+    condition="An `unbind()` returned.",
+    applies=lambda seen: any(rank.leftovers is not None for rank in seen.run.ranks),
     example="hooks, buffers and settings that survive `unbind()`, and hooks of others that do not",
     needs_data=False,
 )

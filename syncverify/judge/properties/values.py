@@ -52,39 +52,21 @@ _SHOWN_ELEMENTS = 16
 _SHOWN_READINGS = 3
 
 
-def exact_gradient_seen(judgement: Judgement) -> bool:
-    """A parameter is replicated, a `wait()` returned, and gradients are whole numbers."""
-    return not judgement.reference.rounds and _reduced_gradient_seen(judgement)
-
-
-def rounded_gradient_seen(judgement: Judgement) -> bool:
-    """A real module is trained, or sums round on the wire, and a `wait()` returned."""
-    return judgement.reference.rounds and judgement.was_seen("reduced")
-
-
-def replicas_compared(judgement: Judgement) -> bool:
-    """Gradients are promised on all ranks, a parameter is replicated, and a `wait()` returned."""
-    is_on_all = judgement.reference.capabilities.gradients == "all ranks"
-    return is_on_all and _reduced_gradient_seen(judgement)
-
-
-def unreduced_gradient_seen(judgement: Judgement) -> bool:
-    """A parameter is frozen or no axis reduces it, and a `wait()` returned."""
-    mesh = judgement.scenario.mesh
+def _unreduced_gradient_seen(judgement: Judgement) -> bool:
+    mesh, specs = judgement.scenario.mesh, judgement.scenario.parameters
     return judgement.was_seen("reduced") and any(
-        not spec.requires_grad or not reduce_axes(mesh, spec)
-        for spec in judgement.scenario.parameters
+        not (spec.requires_grad and reduce_axes(mesh, spec)) for spec in specs
     )
 
 
 def _reduced_gradient_seen(judgement: Judgement) -> bool:
-    """A trainable parameter is replicated over two ranks, and a `wait()` returned."""
     return owes_reduction(judgement) and judgement.was_seen("reduced")
 
 
 @Property(
     order=110,
-    applies=exact_gradient_seen,
+    condition="A parameter is replicated, a `wait()` returned, and gradients are whole numbers.",
+    applies=lambda seen: not seen.reference.rounds and _reduced_gradient_seen(seen),
     example="wrong divisor, wrong ranks, lost or doubled micro-batches",
     follows=_FOLLOWS,
     is_about_values=True,
@@ -112,7 +94,8 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
 
 @Property(
     order=120,
-    applies=rounded_gradient_seen,
+    condition="A real module is trained, or sums round on the wire, and a `wait()` returned.",
+    applies=lambda seen: seen.reference.rounds and seen.was_seen("reduced"),
     example="on real modules: a wire format that keeps little but whole numbers",
     follows=_FOLLOWS,
     is_about_values=True,
@@ -139,7 +122,8 @@ def gradient_is_within_rounding(judgement: Judgement) -> Iterator[Violation]:
 
 @Property(
     order=150,
-    applies=unreduced_gradient_seen,
+    condition="A parameter is frozen or no axis reduces it, and a `wait()` returned.",
+    applies=_unreduced_gradient_seen,
     example="sharded or ordinary parameters that are reduced after all",
     follows=_FOLLOWS,
     is_about_values=True,
@@ -171,7 +155,9 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
 
 @Property(
     order=140,
-    applies=replicas_compared,
+    condition="Gradients are promised on all ranks, a parameter is replicated, and a `wait()` "
+    "returned.",
+    applies=lambda seen: not seen.has_owners and _reduced_gradient_seen(seen),
     example="replicas that drift apart",
     follows=(
         "gradient_equals_reference",
@@ -189,7 +175,7 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
     Catches: replicas that drift apart. Does not promise that
     the common value is right: `gradient_equals_reference` does.
     """
-    if judgement.reference.capabilities.gradients == "owner":
+    if judgement.has_owners:
         return
     for rank, ours, spec in each_after_wait(judgement):
         if not (spec.requires_grad and reduce_axes(judgement.scenario.mesh, spec)):
@@ -199,7 +185,10 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
         if rank == first or theirs is None:
             continue
         mine, other = ours.gradients[spec.name], theirs.gradients[spec.name]
-        if not _same(mine, other):
+        is_same = mine is other
+        if mine is not None and other is not None:
+            is_same = mine.dtype == other.dtype and same_values(mine, other)
+        if not is_same:
             yield finding(
                 "replicas_differ",
                 f"{spec.name!r} is replicated on ranks {first} and {rank}, but its gradients "
@@ -212,14 +201,10 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
             )
 
 
-def wait_returned(judgement: Judgement) -> bool:
-    """A `wait()` returned."""
-    return judgement.was_seen("reduced")
-
-
 @Property(
     order=130,
-    applies=wait_returned,
+    condition="A `wait()` returned.",
+    applies=lambda seen: seen.was_seen("reduced"),
     example="an ordinary tensor for a DTensor, another mesh, a graph that is kept",
     needs_data=False,
 )
@@ -295,20 +280,18 @@ def _by_few_kinds(
     judgement: Judgement, gradients: Iterable[AfterWait], others: Iterable[AfterWait]
 ) -> Iterator[Wrong]:
     wrong = with_factors(judgement, [*_explained(gradients)])
-    if not wrong:
-        return
     num_elements: Counter[str] = Counter()
-    for expected, _, cause in itertools.chain(_explained(others), wrong):
+    for expected, _, cause in itertools.chain(
+        _explained(others if wrong else ()), wrong
+    ):
         num_elements[cause.kind] += expected.value().numel()
     ranking = [kind for kind, _ in num_elements.most_common()]
     for expected, observation, cause in wrong:
-        observed, known = observation.gradients[expected.spec.name], cause
-        for kind in ranking[: ranking.index(cause.kind)]:
-            likelier = explain(expected, observed, only=kind)
-            if likelier is not None and likelier.kind == kind:
-                known = likelier
-                break
-        yield expected, observation, known
+        observed = observation.gradients[expected.spec.name]
+        kinds = ranking[: ranking.index(cause.kind)]
+        likelier = ((kind, explain(expected, observed, only=kind)) for kind in kinds)
+        fitting = (each for kind, each in likelier if each and each.kind == kind)
+        yield expected, observation, next(fitting, cause)
 
 
 def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violation]:
@@ -333,9 +316,10 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
         # Without an overflow, nothing may have come here from another gradient.
         is_infinite = cause.kind == "not_finite"
         is_proven |= is_infinite and not overflows(judgement.scenario)
-        readings = list[str]()
-        if not is_proven and cause.kind in VALUE_CAUSES and cause.kind not in seen:
-            readings = circumstances.other_readings(expected, observed, cause)
+        is_open = not is_proven and cause.kind in VALUE_CAUSES - seen
+        readings = (
+            circumstances.other_readings(expected, observed, cause) if is_open else []
+        )
         seen.add(cause.kind)
         reductions = reductions_of(judgement, expected)
         yield finding(
@@ -363,12 +347,6 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
             shows=circumstances.shown_signs(cause, observed, reductions),
             explained_by=signs,
         )
-
-
-def _same(left: torch.Tensor | None, right: torch.Tensor | None) -> bool:
-    if left is None or right is None:
-        return left is right
-    return left.dtype == right.dtype and same_values(left, right)
 
 
 def _values(tensor: torch.Tensor | None) -> Elements:
