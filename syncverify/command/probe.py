@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from syncverify.command.files import check_files, write_report
+from syncverify.command.files import check_files
 from syncverify.command.playing import ended, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
@@ -20,7 +20,7 @@ from syncverify.command.verification.reported_search import (
 from syncverify.plain_text import counted
 from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.report.annotations import say_annotations
-from syncverify.report.console import CommandConsole, write
+from syncverify.report.console import CommandConsole, write, write_json
 from syncverify.report.observed import (
     ObservedFeature,
     comments_of_contract,
@@ -98,7 +98,7 @@ def _tell(
     table = table_lines(report.beyond, is_violated=bool(report.violations))
     _print(progress.console, [*table, *lines, diagnosis(_without_wrong(report))])
     progress.end()
-    write_report(options, report)
+    write_json(options.json_path, report.to_json())
 
 
 def _without_wrong(report: Report) -> Report:

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from rich.console import Console
 
+from syncverify.command.files import check_files
 from syncverify.command.process_exit import (
     BAD_USAGE,
     INTERRUPTED,
@@ -38,7 +39,7 @@ from syncverify.faces.whole_step.described import (
 )
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.faces.whole_step.parity import comparisons
-from syncverify.report.console import check_folders, kept_output, say
+from syncverify.report.console import kept_output, say
 from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
@@ -46,11 +47,11 @@ from syncverify.scenario.settings import (
     JudgeOptions,
     ParityOptions,
     RecordOptions,
+    ReportOptions,
     SimulateOptions,
 )
 from syncverify.subjects.subject_path import imported
 
-Options = SimulateOptions | RecordOptions | JudgeOptions | ParityOptions
 Result = TypeVar("Result", Simulation, Parity)
 
 
@@ -90,7 +91,7 @@ def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
     folder = options.out or Path(f"recorded-{Path(options.script).stem}")
     # A replay leaves the traces of the first run as they are.
     folders = [folder] if expected is None else []
-    check_folders(options.json_path, options.html_path, *folders)
+    check_files(options, *folders)
     script = Script(options.script, options.arguments, options.is_module)
     with ending_when_interrupted():
         recorded = recording.record(
@@ -113,13 +114,13 @@ def judge(options: JudgeOptions) -> int:
         EnvironmentNotSupportedError: The script asks for what is not simulated.
         UsageError: A file cannot be read or written.
     """
-    check_folders(options.json_path, options.html_path)
+    check_files(options)
     return _judged(read_recording(options.folder), options)
 
 
 def _judged(
     recorded: Recording,
-    options: RecordOptions | JudgeOptions,
+    options: ReportOptions,
     expected: ProgramPlay | None = None,
 ) -> int:
     simulation = recording.judge(recorded)
@@ -188,7 +189,7 @@ def _chosen(options: ParityOptions) -> Described:
     return Described(training, layouts, numbers, options.data)
 
 
-def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
+def _last(results: Iterable[Result], options: ReportOptions, kept: str) -> Result:
     """Publish the last result, which has all that those before it have, and return it.
 
     On Ctrl-C and at a usage error the one before is published; `kept` says so.
@@ -196,7 +197,7 @@ def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
     Raises:
         UsageError: The program cannot be played, or a file cannot be written.
     """
-    check_folders(options.json_path, options.html_path)
+    check_files(options)
     known = list[Result]()
 
     def publish_known() -> str:
@@ -215,10 +216,10 @@ def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
     return known[0]
 
 
-def _publish(result: Simulation | Parity, options: Options) -> None:
+def _publish(result: Simulation | Parity, options: ReportOptions) -> None:
     if isinstance(result, Simulation) and result.refused:
         raise EnvironmentNotSupportedError(result.refused)
-    publish(result, options.json_path, options.html_path)
+    publish(result, options)
 
 
 def _code(result: Simulation | Parity, expected: ProgramPlay | None) -> int:

@@ -21,8 +21,7 @@ from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.finding import WaitSearch
 from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
-from syncverify.report.console import CommandConsole, check_folders
-from syncverify.report.results import write_files
+from syncverify.report.console import CommandConsole, check_folders, write_json
 from syncverify.report.waits import (
     COLUMNS,
     bound_lines,
@@ -62,7 +61,9 @@ def execute(options: WaitsOptions) -> int:
     console.print(_table(waits))
     for line in (*bound_lines(waits), verdict(waits)):
         console.print(line)
-    write_files(waits, options.json_path, options.html_path)
+    write_json(options.json_path, waits.to_json())
+    if options.html_path is not None:
+        waits.write_html(options.html_path)
     return 0
 
 
