@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.held_memory import HeldMemory
 from syncverify.judge.properties import ALL_PROPERTIES
 from syncverify.plain_text import counted, first_of
 from syncverify.scenario.contract import Capabilities
@@ -30,9 +29,8 @@ class CoverageSummary:
     num_values: int = 0
     num_pairs: int = 0  # of values of different topics
     missing_values: tuple[str, ...] = ()  # as `topic=value`
-    missing_pairs: tuple[
-        tuple[str, str], ...
-    ] = ()  # values that never occurred together
+    # Values that never occurred together.
+    missing_pairs: tuple[tuple[str, str], ...] = ()
     # By property: number of scenarios in which it had something to judge.
     applied: dict[str, int] = field(default_factory=dict)
     # Properties about promises that the contract does not make.
@@ -45,23 +43,19 @@ class CoverageSummary:
         """Sum up the counts of a search."""
         capabilities = coverage.space.capabilities
         values = coverage.space.values().values()
-        pairs = {
-            (str(one), str(other)): count
-            for (one, other), count in coverage.pair_counts().items()
-        }
+        counts = coverage.pair_counts().items()
+        pairs = {(str(one), str(other)): count for (one, other), count in counts}
         return cls(
             num_values=sum(map(len, values)),
             num_pairs=len(pairs),
             missing_values=tuple(map(str, coverage.missing_values())),
             missing_pairs=tuple(pair for pair, count in pairs.items() if not count),
             pairs=pairs,
-            applied={
-                entry.name: coverage.applied[entry.name] for entry in ALL_PROPERTIES
-            },
+            applied={each.name: coverage.applied[each.name] for each in ALL_PROPERTIES},
             not_promised=frozenset(
-                entry.name
-                for entry in ALL_PROPERTIES
-                if entry.promise and not getattr(capabilities, entry.promise)
+                each.name
+                for each in ALL_PROPERTIES
+                if each.promise and not getattr(capabilities, each.promise)
             ),
         )
 
@@ -91,13 +85,12 @@ class CoverageSummary:
     def clause_of_missing_values(self) -> str:
         """Say how many values of the contract no scenario had; "" if each was met."""
         count = len(self.missing_values)
-        if not count:
-            return ""
         was = "was" if count == 1 else "were"
         named = first_of(self.missing_values, _NAMED_IN_A_LINE)
-        return (
+        words = (
             f", but {count} of {self.num_values} values {was} in no scenario: {named}"
         )
+        return words if count else ""
 
     def gap(self, percent_of_pairs: float) -> str | None:
         """Describe missing coverage; None if all values and enough pairs occurred."""
@@ -149,7 +142,8 @@ class Bound:
     @property
     def num_classes(self) -> int:
         """Number of the classes of these."""
-        return _num_classes(_with_extent(self.schedules, COMPLETE))
+        complete = _with_extent(self.schedules, COMPLETE)
+        return sum(each.num_classes * n for each, n in complete.items())
 
     @property
     def is_proof(self) -> bool:
@@ -204,10 +198,6 @@ def _with_extent(
     return {each: n for each, n in played.items() if each.extent == extent}
 
 
-def _num_classes(complete: Mapping[ScheduleCoverage, int]) -> int:
-    return sum(each.num_classes * n for each, n in complete.items())
-
-
 def explored_lines(
     statistics: RunStatistics,
     *,
@@ -235,7 +225,14 @@ def explored_lines(
         judged = "" if promises_overlap else " (not judged)"
         done = statistics.num_overlaps
         yield f"overlap with backward{judged}: {done} of {possible} possible steps"
-    yield from _memory_lines(statistics.held)
+    held = statistics.held
+    if held.is_pile:
+        yield (
+            f"memory: record_stream kept up to {held.num_blocks} freed blocks "
+            f"({_bytes_text(held.num_bytes)}, the largest {_bytes_text(held.largest)}, "
+            f"step {held.step}, rank {held.rank}) from reuse; freeing after "
+            "stream.wait_event() keeps none"
+        )
     yield from statistics.remarks
 
 
@@ -254,11 +251,12 @@ def newer_values_lines(capabilities: Capabilities) -> Iterator[str]:
 def _schedule_lines(played: Mapping[ScheduleCoverage, int]) -> Iterator[str]:
     """Describe schedules beyond the default one and one drawn."""
     if complete := _with_extent(played, COMPLETE):
+        classes = sum(each.num_classes * n for each, n in complete.items())
         total = sum((each.num_interleavings or 0) * n for each, n in complete.items())
         is_open = any(each.num_interleavings is None for each in complete)
         yield (
             f"schedules of {counted(sum(complete.values()), 'scenario')} complete: "
-            f"{_num_classes(complete)} classes of {'more than ' if is_open else ''}{total} interleavings"
+            f"{classes} classes of {'more than ' if is_open else ''}{total} interleavings"
         )
     if by_chance := _with_extent(played, RANDOM):
         least = min(each.probability for each in by_chance)
@@ -266,16 +264,6 @@ def _schedule_lines(played: Mapping[ScheduleCoverage, int]) -> Iterator[str]:
             f"schedules of {counted(sum(by_chance.values()), 'scenario')} by random "
             f"priorities: in each, a bug of {DEFAULT_DEPTH} ordered moves was met with a "
             f"probability of at least {least:.2g}"
-        )
-
-
-def _memory_lines(held: HeldMemory) -> Iterator[str]:
-    if held.is_pile:
-        yield (
-            f"memory: record_stream kept up to {held.num_blocks} freed blocks "
-            f"({_bytes_text(held.num_bytes)}, the largest {_bytes_text(held.largest)}, "
-            f"step {held.step}, rank {held.rank}) from reuse; freeing after "
-            "stream.wait_event() keeps none"
         )
 
 

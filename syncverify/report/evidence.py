@@ -43,17 +43,15 @@ _MAY_BE_NULL: Final = frozenset({"expected", "observed", "micro_batch"})
 def titled_events(evidence: Evidence) -> Iterator[tuple[str, Sequence[Event]]]:
     """Yield lists of events, each with its title."""
     match evidence:
-        case Disordered(events=(first, second)):
+        case Disordered(events=(first, second)) | ReducedTwice(events=(first, second)):
             yield "first:", [first]
             yield "second:", [second]
-            yield "memory:", [Event(evidence.memory)]
-            if evidence.remedy is not None:
-                yield "remedy:", [Event(evidence.remedy)]
-            yield "", [*map(Event, evidence.streams)]
-            yield "waits:", [*map(Event, evidence.waits)]
-        case ReducedTwice(events=(first, second)):
-            yield "first:", [first]
-            yield "second:", [second]
+            if isinstance(evidence, Disordered):
+                yield "memory:", [Event(evidence.memory)]
+                if evidence.remedy is not None:
+                    yield "remedy:", [Event(evidence.remedy)]
+                yield "", [*map(Event, evidence.streams)]
+                yield "waits:", [*map(Event, evidence.waits)]
         case WrongGradient() | TooFewElements():
             yield "collective:", evidence.events
         case _:
@@ -153,17 +151,13 @@ def witness_lines(witness: Witness | NoWitness | None) -> Iterator[str]:
     """Yield the lines of a report about a witness; none for None."""
     if isinstance(witness, NoWitness):
         were = "was" if witness.num_orders == 1 else "were"
-        orders = counted(witness.num_orders, "legal order")
-        if witness.is_elsewhere:
-            yield (
-                f"other scenarios have a wrong gradient (see `then`); {orders} of this scenario "
-                f"{were} played, without one"
-            )
-        else:
-            yield (
-                "the missing order is the violation; no wrong gradient was shown: "
-                f"{orders} of this scenario {were} played"
-            )
+        orders = f"{counted(witness.num_orders, 'legal order')} of this scenario {were} played"
+        yield (
+            f"other scenarios have a wrong gradient (see `then`); {orders}, without one"
+            if witness.is_elsewhere
+            else "the missing order is the violation; no wrong gradient was shown: "
+            + orders
+        )
         yield from witness.reasons
     elif witness is not None:
         yield f"when {order_text(witness)}:"

@@ -55,7 +55,10 @@ def guilty_line(lines: Sequence[SourceLine], subject: str) -> FileLine | None:
     It is the first place in the checkout, where the user can change something. The definition
     of the subject comes after the given lines. None where neither is known.
     """
-    places = [*_loaded_lines(lines), *_in_checkout(lines), *_definition(subject)]
+    loaded = {file for _, file in _loaded()}  # in another working directory, maybe
+    found = ((_one_of(loaded, line.path), line.number) for line in lines)
+    places = [FileLine(file, number) for file, number in found if file]
+    places += [*_in_checkout(lines), *_definition(subject)]
     return next(
         (each for each in places if path_in_checkout(each.file)),
         places[0] if places else None,
@@ -72,14 +75,6 @@ def _in_checkout(lines: Sequence[SourceLine]) -> Iterator[FileLine]:
         for folder in (Path.cwd(), checkout()):
             if (file := folder / line.path).is_file() and path_in_checkout(file):
                 yield FileLine(file.resolve(), line.number)
-
-
-def _loaded_lines(lines: Sequence[SourceLine]) -> Iterator[FileLine]:
-    """Yield lines with their files; the working directory may be another one by now."""
-    files = {file for _, file in _loaded()}
-    for line in lines:
-        if file := _one_of(files, line.path):
-            yield FileLine(file, line.number)
 
 
 def _loaded() -> Iterator[tuple[Any, Path]]:

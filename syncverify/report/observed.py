@@ -34,11 +34,13 @@ _VERBS: Final[dict[Rating, tuple[str, str]]] = {
 }
 # The order of one line, which differs from that of the table.
 _IN_ONE_LINE: Final[tuple[Rating, ...]] = ("right", *EXPLAINED, "refused", "not tried")
+_EARLY_ENDS: Final = {OUT_OF_TIME, INTERRUPTED}
 _SKIP: Final = "--no-beyond skips them"
 _NOT_JUDGED: Final = "not part of the verdict"
 _FAILS: Final = "part of the verdict, because this contract sets `fail_on_wrong`"
 _WIDTH: Final = 100
 _VIOLATED: Final = "  the contract is violated too, and may cause some of these ratings"
+_TEXTS: Final = ("reason", "summary", "token", "diagnosis")  # in JSON unless empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +64,13 @@ class ObservedFeature:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, without the empty ones."""
-        more = {
-            "reason": self.reason,
-            "summary": self.summary,
-            "token": self.token,
-            "diagnosis": self.diagnosis,
-        }
+        more = {key: getattr(self, key) for key in _TEXTS if getattr(self, key)}
+        scenarios = {**self.counts}
         return {
             "feature": self.feature,
             "word": self.rating,
-            "scenarios": {**self.counts},
-            **{key: text for key, text in more.items() if text},
+            "scenarios": scenarios,
+            **more,
         }
 
 
@@ -117,8 +115,17 @@ def in_one_line(
     if not observed:
         return
     options = "--tables lists them" + ("" if fails_on_wrong else f", {_SKIP}")
-    counts = ", ".join(_counts(observed))
-    yield f"{_title(observed, fails_on_wrong=fails_on_wrong)}: {counts} ({options})"
+    counts = list[str]()
+    for rating in _IN_ONE_LINE:
+        if listed := with_rating(observed, rating):
+            of_one, of_more = _VERBS.get(rating, (rating, rating))
+            ends = sorted({e.reason for e in listed} & _EARLY_ENDS)
+            why = f", since {' and '.join(ends)}" if ends else ""
+            counts.append(
+                f"{len(listed)} {of_one if len(listed) == 1 else of_more}{why}"
+            )
+    title = _title(observed, fails_on_wrong=fails_on_wrong)
+    yield f"{title}: {', '.join(counts)} ({options})"
     if is_violated:
         yield _VIOLATED
 
@@ -129,16 +136,6 @@ def _title(observed: Sequence[ObservedFeature], *, fails_on_wrong: bool) -> str:
     return f"{title}: {features} that the contract does not promise"
 
 
-def _counts(observed: Sequence[ObservedFeature]) -> Iterator[str]:
-    """Yield for each rating the number of its features, and the reason of an early end."""
-    for rating in _IN_ONE_LINE:
-        if listed := with_rating(observed, rating):
-            of_one, of_more = _VERBS.get(rating, (rating, rating))
-            ends = sorted({e.reason for e in listed} & {OUT_OF_TIME, INTERRUPTED})
-            why = f", since {' and '.join(ends)}" if ends else ""
-            yield f"{len(listed)} {of_one if len(listed) == 1 else of_more}{why}"
-
-
 def _lines_of_rating(
     rating: Rating, listed: Sequence[ObservedFeature]
 ) -> Iterator[str]:
@@ -147,31 +144,20 @@ def _lines_of_rating(
             scenarios = counted(each.num_scenarios, "scenario")
             count = f"{each.counts[rating]} of {scenarios}"
             yield f"    {number:>2} {each.feature}, {count}: {each.summary}"
-    elif rating == "not tried":
-        by_reason = defaultdict[str, list[str]](list)
-        for each in listed:
-            by_reason[each.reason].append(each.feature)
-        for reason, names in by_reason.items():
-            # An end that came early says nothing about one feature or another.
-            shown = 3 if reason in (OUT_OF_TIME, INTERRUPTED) else len(names)
-            yield from _wrapped(f"{first_of(names, shown)}: {reason}")
-    else:
-        by_topic = defaultdict[str, list[str]](list)
-        for each in listed:
-            topic, value = Feature.of(each.feature)
-            by_topic[topic].append(value)
-        for topic, values in by_topic.items():
-            yield from _wrapped(f"{topic}: {', '.join(values)}")
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    yield from textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=" " * 4,
-        subsequent_indent=" " * 4,
-        break_on_hyphens=False,
-    )
+        return
+    is_tried = rating != "not tried"
+    groups = defaultdict[str, list[str]](list)  # by topic, or by the reason
+    for each in listed:
+        topic, value = Feature.of(each.feature)
+        groups[topic if is_tried else each.reason].append(
+            value if is_tried else each.feature
+        )
+    for about, names in groups.items():
+        # An end that came early says nothing about one feature or another.
+        shown = first_of(names, 3 if about in _EARLY_ENDS else len(names))
+        text = f"{about}: {shown}" if is_tried else f"{shown}: {about}"
+        for line in textwrap.wrap(text, _WIDTH - 4, break_on_hyphens=False):
+            yield f"    {line}"
 
 
 def names_of_wrong(observed: Sequence[ObservedFeature]) -> str:
@@ -225,29 +211,23 @@ def corrected(
     diagnosis is the violation as text.
     """
     blamed = set(map(str, optional_features(found.scenario)))
-    return [
-        _corrected(each, found, diagnosis, blamed) if each.feature in blamed else each
-        for each in observed
-    ]
-
-
-def _corrected(
-    observed: ObservedFeature, found: FoundViolation, diagnosis: str, blamed: set[str]
-) -> ObservedFeature:
-    others = ", ".join(sorted(blamed - {observed.feature}))
-    together = f" (together with {others})" if others else ""
-    rating = rating_of(found.violation.identity)
-    if rating == "unclear" and observed.rating == "right":
-        rating = "refused"
-    counts = {**observed.counts, rating: observed.counts.get(rating, 0) + 1}
-    return replace(
-        observed,
-        rating=rating,
-        counts=counts,
-        summary=found.violation.summary + together,
-        token=found.token,
-        diagnosis=diagnosis,
-    )
+    corrected = [*observed]
+    for place, each in enumerate(observed):
+        if each.feature in blamed:
+            others = ", ".join(sorted(blamed - {each.feature}))
+            together = f" (together with {others})" if others else ""
+            rating = rating_of(found.violation.identity)
+            if rating == "unclear" and each.rating == "right":
+                rating = "refused"
+            corrected[place] = replace(
+                each,
+                rating=rating,
+                counts={**each.counts, rating: each.counts.get(rating, 0) + 1},
+                summary=found.violation.summary + together,
+                token=found.token,
+                diagnosis=diagnosis,
+            )
+    return corrected
 
 
 def compared(own: Capabilities, observed: Sequence[ObservedFeature]) -> Iterator[str]:
@@ -258,19 +238,10 @@ def compared(own: Capabilities, observed: Sequence[ObservedFeature]) -> Iterator
     if own.asks_plain_steps_alone:
         return
     for each in observed:
-        promise = _promise(own, each.feature)
-        if not _agree(promise, each.rating):
-            yield f"differs: {each.feature} is {each.rating}, and the contract says {promise}"
-
-
-def _promise(own: Capabilities, feature: str) -> str:
-    topic, value = Feature.of(feature)
-    if not own.covers(topic, value):
-        return "not asked"
-    return "refused" if own.may_refuse(topic, value) else "right"
-
-
-def _agree(promise: str, rating: Rating) -> bool:
-    if promise == "not asked":
-        return rating not in {"right", "refused"}
-    return rating in {"right", "not tried"} or promise == rating == "refused"
+        feature, rating = Feature.of(each.feature), each.rating
+        promise = "refused" if own.may_refuse(*feature) else "right"
+        agrees = rating in {"right", "not tried", promise}
+        if not own.covers(*feature):
+            promise, agrees = "not asked", rating not in {"right", "refused"}
+        if not agrees:
+            yield f"differs: {each.feature} is {rating}, and the contract says {promise}"

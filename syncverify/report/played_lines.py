@@ -29,18 +29,12 @@ class IdleLines:
     last: int
     reason: str  # in words; "" if unknown
 
-    @property
-    def asks_for_machine(self) -> bool:
-        """Tell whether the condition seems to ask for a device or a backend."""
-        return any(word in self.reason.lower() for word in _MACHINE)
-
     @override
     def __str__(self) -> str:
         """Return the place, to be clicked on, and the reason."""
         until = f"-{self.last}" if self.last > self.first else ""
-        return f"{self.path}:{self.first}{until}" + (
-            self.reason and f" ({self.reason})"
-        )
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.path}:{self.first}{until}{why}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +50,8 @@ class LineCoverage:
     @classmethod
     def of(cls, files: Mapping[str, PlayedLines]) -> Self:
         """Sum up the lines of the files of a subject."""
-        idle = [
-            each for path, lines in sorted(files.items()) for each in _idle(path, lines)
-        ]
-        idle.sort(key=lambda each: not each.asks_for_machine)
+        idle = [each for path in sorted(files) for each in _idle(path, files[path])]
+        idle.sort(key=lambda each: not any(e in each.reason.lower() for e in _MACHINE))
         return cls(
             tuple(sorted(files)),
             sum(len(lines.all) for lines in files.values()),
@@ -70,9 +62,8 @@ class LineCoverage:
     def brief(self) -> Iterator[str]:
         """Yield a line with numbers, if lines were counted."""
         if self.num_lines:
-            played, files = self.num_lines - self.num_idle, self.files
-            few = len(files) <= _NAMED_FILES
-            where = ", ".join(files) if few else f"{len(files)} files"
+            count, played = len(self.files), self.num_lines - self.num_idle
+            where = ", ".join(self.files) if count <= _NAMED_FILES else f"{count} files"
             yield f"lines: {played:,} of {self.num_lines:,} in functions of {where} ran"
 
     def lines(self) -> Iterator[str]:
@@ -112,14 +103,11 @@ class LineCoverage:
 def _idle(path: str, lines: PlayedLines) -> Iterator[IdleLines]:
     """Yield the ranges of lines that did not run, each with one reason."""
     reasons = _reasons(path, lines)
-
-    def kind(number: int) -> tuple[bool, str]:
-        return number in lines.played, reasons.get(number, "")
-
-    for (has_run, reason), group in itertools.groupby(sorted(lines.all), kind):
-        first, *others = group
+    kinds = ((n in lines.played, reasons.get(n, ""), n) for n in sorted(lines.all))
+    for (has_run, reason), group in itertools.groupby(kinds, lambda kind: kind[:2]):
+        numbers = [number for *_, number in group]
         if not has_run:
-            yield IdleLines(path, first, others[-1] if others else first, reason)
+            yield IdleLines(path, numbers[0], numbers[-1], reason)
 
 
 def _reasons(path: str, lines: PlayedLines) -> dict[int, str]:

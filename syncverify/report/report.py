@@ -30,14 +30,11 @@ class NotTried:
     @property
     def parts(self) -> str:
         """The scenarios and the features, in words."""
-        left = list[str]()
-        if self.num_scenarios > 0:
-            left.append(
-                f"{self.num_scenarios} of {counted(self.num_wanted, 'scenario')}"
-            )
-        if self.num_features:
-            left.append(f"{counted(self.num_features, 'feature')} beyond the contract")
-        return " and ".join(left)
+        left = {
+            f"{self.num_scenarios} of {counted(self.num_wanted, 'scenario')}": self.num_scenarios,
+            f"{counted(self.num_features, 'feature')} beyond the contract": self.num_features,
+        }
+        return " and ".join(words for words, number in left.items() if number > 0)
 
     @override
     def __str__(self) -> str:

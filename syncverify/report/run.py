@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from syncverify.judge.evidence import FrozenGradient, WrongGradient
@@ -31,7 +31,7 @@ from syncverify.report.text import (
     verdict,
     wrong_in_full,
 )
-from syncverify.search.found_violation import Fix, FoundViolation, RelatedViolation
+from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.trace.source_lines import CodeLine
 
 # Of each kind; more are a wall of text, and each is of one mistake.
@@ -112,11 +112,22 @@ def _sections(entry: FoundViolation) -> list[list[str] | str]:
         shrunk = f"{SCENARIO}, not shrunk ({entry.not_shrunk})"
     run, *parameters = scenario_lines(entry.scenario, entry.tensors, shrunk)
     seen = [*_what_was_seen(entry)]
-    deciders = () if entry.fix else entry.deciders
+    # Lines that ran here alone, without those whose place stands above.
+    above = (e if isinstance(e, str) else "\n".join(e) for e in seen)
+    shown = "\n".join([violation.summary, *above])
+    deciders = [e for e in entry.deciders if not entry.fix and str(e.line) not in shown]
     consequences, forms = _by_kind(entry)
+    fixed = list[str]()
+    if fix := entry.fix:
+        about = (
+            f"fixes this scenario; {fix.num_others} other scenarios on up to "
+            f"{fix.max_ranks} ranks show no new violation and cost no more"
+        )
+        fixed = [f"  fix:        at {fix.place}: {about}"]
+        fixed += [f"              {line}" for line in fix.lines]
     return [
         *seen,
-        _deciders(deciders, [violation.summary, *seen]),
+        ["  ran only where it fails:", *titled("", deciders)] if deciders else [],
         f"  seen on:    {seen_on(violation.ranks, violation.parameters)}",
         _related("then", consequences),
         _related("also shows as", forms),
@@ -126,7 +137,7 @@ def _sections(entry: FoundViolation) -> list[list[str] | str]:
         [f"  {line}" for line in schedule_lines(entry.decisions)],
         "",
         f"  cause:      {cause}, {certainty(cause, violation.evidence)}",
-        *_fix(entry.fix),
+        *fixed,
     ]
 
 
@@ -164,25 +175,6 @@ def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     )
 
 
-def _fix(fix: Fix | None) -> Iterator[str]:
-    if fix is not None:
-        yield (
-            f"  fix:        at {fix.place}: fixes this scenario; {fix.num_others} other "
-            f"scenarios on up to {fix.max_ranks} ranks show no new violation and cost "
-            "no more"
-        )
-        yield from (f"              {line}" for line in fix.lines)
-
-
-def _deciders(lines: Sequence[CodeLine], above: Iterable[list[str] | str]) -> list[str]:
-    """Return lines that ran here alone, without those whose place stands above."""
-    shown = "\n".join(
-        each if isinstance(each, str) else "\n".join(each) for each in above
-    )
-    new = [each for each in lines if str(each.line) not in shown]
-    return ["  ran only where it fails:", *titled("", new)] if new else []
-
-
 def _related(title: str, related: Sequence[RelatedViolation]) -> list[str]:
     """Return a line for each violation that another one explains."""
     lines = [
@@ -206,9 +198,12 @@ def _facts(entry: FoundViolation) -> dict[str, Any]:
     }
     if entry.witness is not None:
         data["witness"] = witness_json(entry.witness)
-    lines = (entry.acts, entry.left_out, entry.deciders)
-    named = zip(("lines", "missing_at", "ran_only_here"), lines, strict=True)
-    data |= {name: [*map(str, each)] for name, each in named if each}
+    lines = {
+        "lines": entry.acts,
+        "missing_at": entry.left_out,
+        "ran_only_here": entry.deciders,
+    }
+    data |= {name: [*map(str, each)] for name, each in lines.items() if each}
     if entry.left_over:
         data["left_over"] = [
             {

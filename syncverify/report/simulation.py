@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -59,12 +58,20 @@ def explanation_of(simulation: Simulation, found: FoundInProgram) -> Explanation
     is_named, token = simulation.is_found_by_name, encode(simulation.play_of(found))
     # A test is played by pytest.
     line = f"pytest {program}" if "::" in program else replay_line(token, program)
+    harmed = list[str]()
+    if harm := found.harm:
+        first, other = numbers_text(harm.as_queued), numbers_text(harm.other)
+        where = f" from element {harm.start} on" if harm.start else ""
+        harmed = [
+            f"rank {harm.rank} returns {first}{where} in one legal order,",
+            f"and {other} in another one",
+        ]
     sections = [
         *(
             events_with_code(events, shown, word)
             for word, events in titled_events(violation.evidence)
         ),
-        titled("harm:", _harm_lines(found)),
+        titled("harm:", harmed),
         titled("seen on:", [seen_on(violation.ranks)]),
     ]
     return Explanation.of(
@@ -77,19 +84,9 @@ def explanation_of(simulation: Simulation, found: FoundInProgram) -> Explanation
         facts={
             "schedule": list(found.schedule.choices),
             "evidence": evidence_json(violation.cause, violation.evidence),
-            "harm": None if found.harm is None else asdict(found.harm),
+            "harm": harm and asdict(harm),
         },
     )
-
-
-def _harm_lines(found: FoundInProgram) -> Iterator[str]:
-    """Yield the lines about another value that the program returns."""
-    if harm := found.harm:
-        where = f" from element {harm.start} on" if harm.start else ""
-        yield (
-            f"rank {harm.rank} returns {numbers_text(harm.as_queued)}{where} in one legal order,"
-        )
-        yield f"and {numbers_text(harm.other)} in another one"
 
 
 def _hint(found: FoundInProgram) -> str:
@@ -97,21 +94,19 @@ def _hint(found: FoundInProgram) -> str:
     violation = found.violation
     if _NO_BACKEND in violation.summary:
         return ADVICE["no_backend"]
-    if violation.cause == "deadlock" and _all_send(found):
+    # What the ranks that stand still have launched last.
+    traces = (found.run.ranks[rank].trace for rank in violation.ranks)
+    last = [[each.operation for each in launches_of(trace)][-1:] for trace in traces]
+    if (
+        violation.cause == "deadlock"
+        and len(last) > 1
+        and last == [["send"]] * len(last)
+    ):
         return ADVICE["all_send"]
-    says_more = violation.evidence.unordered is not None or is_exception(
-        violation.cause
-    )
+    says_more = violation.evidence.unordered or is_exception(violation.cause)
     if says_more or violation.cause == "process_died":
         return ""
     return hint(violation.cause, violation.evidence)
-
-
-def _all_send(found: FoundInProgram) -> bool:
-    """Tell whether the ranks that stand still, and are several, all send a message."""
-    traces = (found.run.ranks[rank].trace for rank in found.violation.ranks)
-    last = [[*launches_of(trace)][-1:] for trace in traces]
-    return len(last) > 1 and all(own and own[0].operation == "send" for own in last)
 
 
 def verdict(simulation: Simulation) -> str:

@@ -11,7 +11,6 @@ from syncverify.explain.waits.answers import (
     NEED_WORDS,
     Answer,
     AnsweredWaits,
-    HarmWithout,
     PlayedSubject,
     WhyUndecided,
 )
@@ -42,7 +41,7 @@ def cells_of(answer: Answer) -> tuple[str, str, str, str]:
 
 
 def _without(answer: Answer) -> str:
-    harm = answer.harm
+    """Say what comes of a play without a wait; of a harm, first what a reader can see."""
     if answer.word == "superfluous":
         holds = f"holds in {counted(answer.num_scenarios, 'scenario')}"
         if answer.point.kind == "reference":
@@ -51,14 +50,10 @@ def _without(answer: Answer) -> str:
         if saved < _LEAST_MICROSECONDS:
             return f"{holds}; no step ends sooner on this link"
         return f"{holds}; a step ends up to {saved:.1f} us sooner"
-    return _REASONS[answer.reason] if harm is None else _broken(harm)
-
-
-def _broken(harm: HarmWithout) -> str:
-    """Say what a reader can see first: the wrong gradient, then the property."""
-    broken = f"breaks {harm.property} ({harm.cause})"
-    if not harm.is_of_model:
-        broken += " in a play without the call"
+    if (harm := answer.harm) is None:
+        return _REASONS[answer.reason]
+    where = "" if harm.is_of_model else " in a play without the call"
+    broken = f"breaks {harm.property} ({harm.cause}){where}"
     if harm.outcome:
         return f"{harm.outcome}; {broken}"
     return f"{broken}; no play shows a wrong gradient"
@@ -68,13 +63,20 @@ def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
     """Yield the bound of the word `superfluous`, and the machine of the exposed times."""
     for each in waits.subjects:
         name = f" for {each.name}" if len(waits.subjects) > 1 else ""
-        yield f"bound{name}: all {each.num_in_scope:,} scenarios of {waits.scope}" + (
-            f", and {each.num_drawn:,} drawn on up to {counted(waits.max_ranks, 'rank')} "
-            f"with seed {waits.seed}"
-            if each.num_drawn
-            else ""
-        )
-        yield from _without_verdict(each)
+        limit = f"up to {counted(waits.max_ranks, 'rank')} with seed {waits.seed}"
+        more = f", and {each.num_drawn:,} drawn on {limit}" if each.num_drawn else ""
+        yield f"bound{name}: all {each.num_in_scope:,} scenarios of {waits.scope}{more}"
+        first = f"syncverify replay {each.wrong[0]} {each.name}" if each.wrong else ""
+        numbers = {
+            "refused by the subject, as its contract allows": each.num_refused,
+            "left out, which the simulated machine refuses": each.num_not_simulated,
+            f"left out, which break with all waits; the first: {first}": len(
+                each.wrong
+            ),
+        }
+        for words, number in numbers.items():
+            if number:
+                yield f"  {counted(number, 'scenario')} of them {words}"
     if len(waits.with_word("superfluous")) > 1:
         yield (
             "one wait was taken out at a time: remove one superfluous wait, and run this "
@@ -86,21 +88,6 @@ def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
         f"{link.gigabytes_per_second:g} GB/s, {OPERATOR_MICROSECONDS:g} us an operator, "
         f"{HOST_MICROSECONDS:g} us to queue it"
     )
-
-
-def _without_verdict(subject: PlayedSubject) -> Iterator[str]:
-    """Yield how many of the scenarios say less than others, or nothing."""
-    first = (
-        f"syncverify replay {subject.wrong[0]} {subject.name}" if subject.wrong else ""
-    )
-    numbers = {
-        "refused by the subject, as its contract allows": subject.num_refused,
-        "left out, which the simulated machine refuses": subject.num_not_simulated,
-        f"left out, which break with all waits; the first: {first}": len(subject.wrong),
-    }
-    for words, number in numbers.items():
-        if number:
-            yield f"  {counted(number, 'scenario')} of them {words}"
 
 
 def verdict(waits: AnsweredWaits) -> str:
@@ -133,10 +120,7 @@ def account_of(waits: AnsweredWaits) -> Account:
                 "ranks": waits.max_ranks,
                 "seed": waits.seed,
             },
-            "link": {
-                "latency_microseconds": waits.link.latency_microseconds,
-                "gigabytes_per_second": waits.link.gigabytes_per_second,
-            },
+            "link": asdict(waits.link),
             "waits": [*map(_answer, waits.answers)],
         },
     )

@@ -86,16 +86,8 @@ def carry_dispatch_modes() -> Callable[[], AbstractContextManager[None]]:
     """
     modes = _get_current_dispatch_mode_stack()
 
-    @contextmanager
-    def with_modes() -> Iterator[None]:
+    def with_modes() -> AbstractContextManager[None]:
         active = _get_current_dispatch_mode_stack()
-        missing = [mode for mode in modes if mode not in active]
-        for mode in missing:
-            _push_mode(mode)
-        try:
-            yield
-        finally:
-            for _ in missing:
-                _pop_mode()
+        return _with_stack([*active, *(mode for mode in modes if mode not in active)])
 
     return with_modes

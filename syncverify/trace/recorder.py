@@ -59,12 +59,10 @@ class StorageNumbers:
 
     def _number(self, tensor: torch.Tensor) -> int:
         reference = StorageWeakRef(tensor.untyped_storage())
-        if known := self._references.get(reference.cdata):
-            earlier, number = known
-            if not earlier.expired():
-                return number
-        number, self._next_number = self._next_number, self._next_number + 1
-        self._references[reference.cdata] = (reference, number)
+        earlier, number = self._references.get(reference.cdata, (None, 0))
+        if earlier is None or earlier.expired():
+            number, self._next_number = self._next_number, self._next_number + 1
+            self._references[reference.cdata] = (reference, number)
         return number
 
 

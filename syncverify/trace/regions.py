@@ -6,7 +6,6 @@ enough: two columns of a matrix have overlapping ranges and share no byte.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -41,12 +40,9 @@ class MemoryRegion:
         """List the runs as (first byte, one past the last), in order."""
         reach = sum((count - 1) * distance for count, distance in self.repeats)
         length = self.end_byte - self.start_byte - reach
-        indices = itertools.product(*(range(count) for count, _ in self.repeats))
-        distances = [distance for _, distance in self.repeats]
-        starts = (
-            self.start_byte + sum(i * d for i, d in zip(index, distances, strict=True))
-            for index in indices
-        )
+        starts = [self.start_byte]
+        for count, distance in self.repeats:
+            starts = [each + i * distance for each in starts for i in range(count)]
         return sorted((start, start + length) for start in starts)
 
 

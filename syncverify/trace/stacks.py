@@ -12,8 +12,8 @@ from types import CodeType, FrameType
 
 from syncverify.processes import thread_signal
 from syncverify.trace.source_files import (
-    ENGINE,
     is_call_of_group,
+    is_engine,
     is_harness_line,
     is_harness_subject,
     is_named,
@@ -67,11 +67,11 @@ def is_issued_by_torch() -> bool:
     for frame in frames_from(sys._getframe(1)):
         filename = frame.f_code.co_filename
         if is_subject_line(filename):
-            return False
-        is_call = is_call_of_group(filename)
-        if is_within and not is_call and is_torch_line(filename):
+            break
+        if is_call_of_group(filename):
+            is_within = True
+        elif is_within and is_torch_line(filename):
             return True
-        is_within = is_within or is_call
     return False
 
 
@@ -105,11 +105,7 @@ def subject_frames(
         code = frame.f_code
         if is_named(code.co_filename):
             found.append((code, frame.f_lasti))
-        elif (
-            code.co_name == ENGINE
-            and not is_asked_by_autograd
-            and is_torch_line(code.co_filename)
-        ):
+        elif not is_asked_by_autograd and is_engine(code):
             break
         frame = frame.f_back
     return tuple(found)

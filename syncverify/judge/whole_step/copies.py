@@ -29,16 +29,11 @@ from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.values import Quantity, RankValues
 
 _COPIED: Final = (Quantity.START, Quantity.STEPPED, Quantity.PARAMETER)
-# By how much the value of each rank is off; None where the rank has no value.
-_Off = dict[int, torch.Tensor | None]
 
 
 def copy_cause(found: ComparedValue, layout: Layout) -> causes.StepMistake:
     """Return how the copies of a wrong value differ."""
-    off = {rank: _off(found, rank) for rank in found.got}
-    pairs = {
-        pair for pair in combinations(sorted(off), 2) if not _is_near(off, *pair, found)
-    }
+    pairs = {p for p in combinations(sorted(found.got), 2) if not _is_near(found, *p)}
     if not pairs:
         return causes.Unexplained()
     copies = {pair for pair in pairs if _are_copies(found, *pair)}
@@ -65,18 +60,15 @@ def fewest_axes(pairs: set[tuple[int, int]], layout: Layout) -> frozenset[str]:
     return next(axes for axes in axis_sets(layout) if are_apart(axes))
 
 
-def _off(found: ComparedValue, rank: int) -> torch.Tensor | None:
-    value, expected = found.got[rank], found.expected[rank]
-    if value is None or value.shape != expected.shape:
-        return None
-    return value.double() - expected.double()
-
-
-def _is_near(off: _Off, rank: int, other: int, found: ComparedValue) -> bool:
-    one, two = off[rank], off[other]
-    if one is None or two is None:
-        return one is two
-    return is_close(one, two, found.tolerance)
+def _is_near(found: ComparedValue, *ranks: int) -> bool:
+    """Tell whether two ranks are off by the same, or both have no value of the right shape."""
+    off = [
+        value.double() - found.expected[rank].double()
+        for rank in ranks
+        if (value := found.got[rank]) is not None
+        and value.shape == found.expected[rank].shape
+    ]
+    return not off or (len(off) == 2 and is_close(off[0], off[1], found.tolerance))
 
 
 def copies_apart(
@@ -107,10 +99,7 @@ def _is_copied(value: ComparedValue, ranks: Sequence[RankValues]) -> bool:
     if value.quantity is not Quantity.STEPPED:
         return value.quantity in _COPIED
     steps = (ranks[rank].steps[value.step] for rank in value.got)
-    return all(
-        value.name not in step.read_elsewhere and value.name not in step.left
-        for step in steps
-    )
+    return not any(value.name in {*e.read_elsewhere, *e.left} for e in steps)
 
 
 def _apart(value: ComparedValue) -> Iterator[ComparedValue]:

@@ -140,19 +140,14 @@ class OneRank:
             return replace(near, tolerance=bound)
         if quantity is Quantity.START:
             bound += roundings.update.unit * size_of(value)
-        # Half of a value is off by half of its size, of which rounding may hide a part.
-        size = self._size_of_change(quantity, step, found.name)
+        # Half of a value, or of a change of a parameter, is off by half of its size, of which
+        # rounding may hide a part.
+        is_parameter = quantity is Quantity.PARAMETER
+        starts = self.values.parameters_before(step) if is_parameter else {}
+        before = starts.get(found.name)
+        size = size_of(value if before is None else value.double() - before.double())
         is_judged = quantity in _EXACT or 3 * bound <= size or not size
         return replace(near, tolerance=bound, is_judged=is_judged)
-
-    def _size_of_change(self, quantity: Quantity, step: int, name: str) -> float:
-        """Return the size of a value; of a parameter after a step, that of its change."""
-        value, before = self.tensors(quantity, step)[name], None
-        if quantity is Quantity.PARAMETER:
-            before = self.values.parameters_before(step).get(name)
-        if value is None or before is None:
-            return size_of(value)
-        return size_of(value.double() - before.double())
 
 
 def compared(
@@ -184,24 +179,15 @@ def compared(
 
     yield from of(Quantity.START, 0)
     for step in range(len(reference.values.steps)):
+        listed = [each for each in Quantity if each is not Quantity.START]
+        clips = bool(reference.tensors(Quantity.NORM, step))
         if decision_only or step in reference.skips:
             listed = [Quantity.SKIPPED, Quantity.SCALE, Quantity.PARAMETER]
-        else:
-            listed = [*_meaning_the_same(ranks, reference, step)]
+        elif clips and not all(e.steps[step].tensors[Quantity.NORM] for e in ranks):
+            # Clipping by the user's code is not seen: only the optimizer's gradients are.
+            listed.remove(Quantity.GRADIENT)
         for quantity in listed:
             yield from of(quantity, step)
-
-
-def _meaning_the_same(
-    ranks: Sequence[RankValues], reference: OneRank, step: int
-) -> Iterator[Quantity]:
-    """Yield the quantities that mean the same on the mesh and on one rank."""
-    clips = bool(reference.tensors(Quantity.NORM, step))
-    is_seen = all(each.steps[step].tensors[Quantity.NORM] for each in ranks)
-    for quantity in (each for each in Quantity if each is not Quantity.START):
-        # Clipping by the user's code is not seen: only the optimizer's gradients are.
-        if quantity is not Quantity.GRADIENT or is_seen or not clips:
-            yield quantity
 
 
 def left_to_others(name: str, ranks: Sequence[RankValues], step: int) -> set[int]:
@@ -219,18 +205,16 @@ def is_close(
     """Tell whether no element differs by more than the tolerance; None is zeros, NaN equals NaN."""
     if value is None:
         return not expected.any()
-    if value.shape != expected.shape:
-        return False
-    both = (value.double(), expected.double())
-    return torch.allclose(*both, rtol=0.0, atol=tolerance, equal_nan=True)
+    is_shaped = value.shape == expected.shape
+    return is_shaped and bool(are_close(value, expected, tolerance).all())
 
 
 def are_close(
     ours: torch.Tensor, theirs: torch.Tensor, tolerance: float
 ) -> torch.Tensor:
     """Return which elements are close; NaN equals NaN."""
-    is_same = (ours == theirs) | (ours.isnan() & theirs.isnan())
-    return is_same | ((ours.double() - theirs.double()).abs() <= tolerance)
+    both = (ours.double(), theirs.double())
+    return torch.isclose(*both, rtol=0.0, atol=tolerance, equal_nan=True)
 
 
 def size_of(value: torch.Tensor | None) -> float:

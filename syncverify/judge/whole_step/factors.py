@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Final
 
 import torch
@@ -81,11 +81,11 @@ def simplest(factor: float, slack: float) -> float:
 
 def common_factor(factors: Sequence[float | None], slack: float) -> float | None:
     """Return the one factor of several tensors; None if factors differ, or one is missing."""
-    first, *others = factors
-    if first is None or any(each is None for each in others):
-        return None
-    same = all(each is not None and abs(each / first - 1) <= slack for each in others)
-    return first if same else None
+    first = factors[0]
+    for each in factors:
+        if first is None or each is None or not abs(each / first - 1) <= slack:
+            return None
+    return first
 
 
 def rounded(factor: float) -> float:
@@ -110,9 +110,8 @@ def is_number(factor: float, number: float) -> bool:
 def axis_sets(layout: Layout) -> Iterator[frozenset[str]]:
     """Yield the sets of axes with more than one rank, the small ones first."""
     names = layout.large_axes
-    numbers = range(1, len(names) + 1)
-    sets = chain.from_iterable(combinations(names, number) for number in numbers)
-    yield from map(frozenset, sets)
+    for number in range(1, len(names) + 1):
+        yield from map(frozenset, combinations(names, number))
 
 
 def axes_with(layout: Layout, factor: float) -> frozenset[frozenset[str]]:

@@ -18,7 +18,6 @@ from syncverify.judge.whole_step.gradient_causes import (
     grouped,
 )
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
-from syncverify.judge.whole_step.mixtures import Explained
 from syncverify.judge.whole_step.norm_causes import clip_causes, norm_cause
 from syncverify.judge.whole_step.own_values import by_own_values
 from syncverify.judge.whole_step.unread import unread
@@ -26,6 +25,8 @@ from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter
 
 # Values that follow from earlier ones of a rank are known exactly: any difference is a mistake.
 _EXACT = (Quantity.STATE, Quantity.PARAMETER)
+# Causes that a mistake elsewhere may have.
+_OPEN = (causes.Unexplained, causes.RanksDiffer)
 
 
 def findings(
@@ -55,9 +56,19 @@ def _mistakes(
 ) -> list[causes.WrongQuantity]:
     """Return the mistakes behind wrong values of one quantity and step."""
     quantity, step = wrong[0].quantity, wrong[0].step
+    known = play.known(step, start)
+    if quantity is Quantity.GRADIENT:
+        found = gradient_causes(wrong, known)
+        is_open = all(isinstance(each, _OPEN) for each, _ in found)
+        if is_open and (bias := added_bias(wrong, play, start)) is not None:
+            found = [(bias, [*wrong])]
+    elif quantity is Quantity.STEPPED:
+        found = clip_causes(wrong, known)
+    else:
+        found = grouped((each, _cause(each, known)) for each in wrong)
     return [
         causes.WrongQuantity(quantity, step, cause, tuple(listed), total)
-        for cause, listed in _causes(wrong, play, start)
+        for cause, listed in found
     ]
 
 
@@ -75,30 +86,25 @@ def _independent(
     left = (each for each in found if isinstance(each.cause, causes.NotUpdated))
     not_updated = {name for each in left for name in each.names}
     wrong = [each for each in wrong if parameter_of(each.name) not in not_updated]
-    unexplained = by_own_values(play, quantity, step, wrong, _factors(found))
-    ignored = unread(unexplained, play.ranks)
-    unexplained = [each for each in unexplained if each not in ignored]
-    if not unexplained:
-        return []
-    start = play.own_start(step) if step else None
-    listed = _mistakes(unexplained, total, play, start or play.start(step))
-    return [
-        each
-        for each in listed
-        if quantity in _EXACT
-        or not isinstance(each.cause, causes.Unexplained | causes.RanksDiffer)
-        if not any(each.is_same(other) for other in found)
-    ]
-
-
-def _factors(found: Sequence[causes.WrongQuantity]) -> dict[str, float]:
-    """Return the factor by which each step multiplies a gradient, by name."""
-    return {
+    # By which each step multiplies a gradient.
+    factors = {
         name: each.cause.factor
         for each in found
         if each.quantity is Quantity.GRADIENT and isinstance(each.cause, causes.Scaled)
         for name in each.names
     }
+    unexplained = by_own_values(play, quantity, step, wrong, factors)
+    ignored = unread(unexplained, play.ranks)
+    unexplained = [each for each in unexplained if each not in ignored]
+    if not unexplained:
+        return []
+    start = play.own_start(step) if step else None
+    return [
+        each
+        for each in _mistakes(unexplained, total, play, start or play.start(step))
+        if quantity in _EXACT or not isinstance(each.cause, _OPEN)
+        if not any(each.is_same(other) for other in found)
+    ]
 
 
 def _spread(found: Sequence[causes.WrongQuantity]) -> Iterator[causes.WrongQuantity]:
@@ -110,15 +116,14 @@ def _spread(found: Sequence[causes.WrongQuantity]) -> Iterator[causes.WrongQuant
     """
     rest = list[causes.WrongQuantity]()
     roots = [each for each in found if not _may_follow(each)]
-    for each in found:
-        if not _may_follow(each):
-            continue
-        root = next((r for r in roots if _explains(r, each)), None)
-        if root is None:
+    for each in filter(_may_follow, found):
+        for index, root in enumerate(roots):
+            if _explains(root.cause, each.cause):
+                spread = (*root.spread, *each.differences)
+                roots[index] = replace(root, spread=spread)
+                break
+        else:
             rest.append(each)
-            continue
-        joined = replace(root, spread=(*root.spread, *each.differences))
-        roots[roots.index(root)] = joined
     every = [*roots, *rest]
     unexplained = [e for e in every if isinstance(e.cause, causes.Unexplained)]
     yield from (e for e in every if not isinstance(e.cause, causes.Unexplained))
@@ -136,97 +141,59 @@ def _may_follow(found: causes.WrongQuantity) -> bool:
     return False
 
 
-def _explains(root: causes.WrongQuantity, other: causes.WrongQuantity) -> bool:
-    match root.cause, other.cause:
-        case (
-            causes.LacksSum(axes),
-            causes.RanksDiffer(axes=over) | causes.Unexplained(over),
-        ):
-            return bool(over) and over <= axes
-        case _, causes.OtherCoefficient():
-            return True
-    return False
-
-
-def _causes(
-    wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors
-) -> list[Explained]:
-    quantity, step = wrong[0].quantity, wrong[0].step
-    known = play.known(step, start)
-    match quantity:
-        case Quantity.GRADIENT:
-            listed = gradient_causes(wrong, known)
-            is_open = all(
-                isinstance(each, causes.Unexplained | causes.RanksDiffer)
-                for each, _ in listed
-            )
-            bias = added_bias(wrong, play, start) if is_open else None
-            return listed if bias is None else [(bias, [*wrong])]
-        case Quantity.STEPPED:
-            return clip_causes(wrong, known)
-    return grouped((each, _cause(each, known)) for each in wrong)
+def _explains(root: causes.StepMistake, other: causes.StepMistake) -> bool:
+    if isinstance(root, causes.LacksSum) and isinstance(other, _OPEN):
+        return bool(other.axes) and other.axes <= root.axes
+    return isinstance(other, causes.OtherCoefficient)
 
 
 def _cause(found: ComparedValue, known: Known) -> causes.StepMistake:
+    play, ranks = known.play, tuple(found.wrong_ranks)
     match found.quantity:
         case Quantity.NORM | Quantity.RETURNED if found.name == "norm":
             return norm_cause(found, known)
         case Quantity.SKIPPED:
             steps = next(iter(found.expected.values()))
-            return causes.Decided(tuple(found.wrong_ranks), int(steps))
-        case Quantity.STATE | Quantity.PARAMETER:
-            return _update_cause(found, known.play)
+            return causes.Decided(ranks, int(steps))
+        case Quantity.STATE | Quantity.PARAMETER:  # its gradient is right
+            is_frozen = found.name in play.reference.values.frozen
+            if all((found.name in play.ranks[r].frozen) != is_frozen for r in ranks):
+                return causes.OtherlyFrozen(ranks, not is_frozen)
+            if (option := _other_option(found, play)) is not None:
+                return option
+            if found.quantity is Quantity.PARAMETER and _is_as_before(found, play):
+                return causes.NotUpdated(ranks)
     return copy_cause(found, known.layout)
-
-
-def _update_cause(found: ComparedValue, play: MeshPlay) -> causes.StepMistake:
-    """Return why a parameter, or a state of its optimizer, is wrong though its gradient is not."""
-    known = _frozen_cause(found, play) or _option_cause(found, play)
-    if known is not None:
-        return known
-    if found.quantity is Quantity.PARAMETER and _is_as_before(found, play):
-        return causes.NotUpdated(tuple(found.wrong_ranks))
-    return copy_cause(found, play.layout)
 
 
 def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
     """Tell whether the optimizer's step left a parameter as it was, on all wrong ranks."""
-    for rank in found.wrong_ranks:
-        before = play.ranks[rank].parameters_before(found.step)
-        ours, theirs = found.got[rank], before.get(found.name)
-        if ours is None or theirs is None or not torch.equal(ours, theirs):
-            return False
-    return True
+    pairs = [
+        (found.got[r], play.ranks[r].parameters_before(found.step).get(found.name))
+        for r in found.wrong_ranks
+    ]
+    return all(
+        ours is not None and theirs is not None and torch.equal(ours, theirs)
+        for ours, theirs in pairs
+    )
 
 
-def _frozen_cause(found: ComparedValue, play: MeshPlay) -> causes.OtherlyFrozen | None:
-    """Return that ranks freeze a parameter and one rank does not, or the reverse; None otherwise."""
-    is_frozen = found.name in play.reference.values.frozen
-    ranks = tuple(found.wrong_ranks)
-    is_other = all((found.name in play.ranks[r].frozen) != is_frozen for r in ranks)
-    return causes.OtherlyFrozen(ranks, not is_frozen) if ranks and is_other else None
-
-
-def _option_cause(found: ComparedValue, play: MeshPlay) -> causes.OtherOption | None:
+def _other_option(found: ComparedValue, play: MeshPlay) -> causes.OtherOption | None:
     """Return the first option of a parameter that differs from one rank's on all wrong ranks."""
-    name, step = parameter_of(found.name), found.step
-    plain = play.reference.values.steps[step].options.get(name, {})
-    by_rank = [play.ranks[r].steps[step].options_of(name) for r in found.wrong_ranks]
-    for option, expected in plain.items():
-        values = [each.get(option, expected) for each in by_rank]
-        if values and all(value != expected for value in values):
-            return _other(name, option, values[0], expected, play)
+    parameter, step = parameter_of(found.name), found.step
+    by_rank = [
+        play.ranks[r].steps[step].options_of(parameter) for r in found.wrong_ranks
+    ]
+    plain = play.reference.values.steps[step].options.get(parameter, {})
+    for name, expected in plain.items():
+        values = [each.get(name, expected) for each in by_rank]
+        if any(value == expected for value in values):
+            continue
+        starts = [each.steps[0].options_of(parameter).get("lr") for each in play.ranks]
+        is_left = name == "lr" and play.leaves_schedule and values[0] in starts
+        axes = frozenset[frozenset[str]]()
+        numbers = [e for e in (values[0], expected) if isinstance(e, int | float)]
+        if not is_left and len(numbers) == 2 and min(numbers) > 0:
+            axes = axes_with(play.layout, numbers[0] / numbers[1])
+        return causes.OtherOption(name, values[0], expected, axes, is_left)
     return None
-
-
-def _other(
-    parameter: str, name: str, value: object, expected: object, play: MeshPlay
-) -> causes.OtherOption:
-    starts = [each.steps[0].options_of(parameter).get("lr") for each in play.ranks]
-    if name == "lr" and play.leaves_schedule and value in starts:
-        return causes.OtherOption(name, value, expected, is_left=True)
-    numbers = [each for each in (value, expected) if isinstance(each, int | float)]
-    if len(numbers) == 2 and all(each > 0 for each in numbers):
-        factor = numbers[0] / numbers[1]
-        return causes.OtherOption(name, value, expected, axes_with(play.layout, factor))
-    return causes.OtherOption(name, value, expected)

@@ -204,11 +204,9 @@ def _clamped(found: ComparedValue, _: Known) -> causes.StepMistake | None:
     limit = max((float(each.abs().max()) for each in present), default=0.0)
     if not limit or len(present) < len(values):
         return None
-    for rank, value in zip(found.wrong_ranks, present, strict=True):
-        cut_off = found.expected[rank].clamp(-limit, limit)
-        if not is_close(value, cut_off, found.tolerance):
-            return None
-    return causes.Clamped(limit)
+    cut_off = {r: found.expected[r].clamp(-limit, limit) for r in found.wrong_ranks}
+    is_right = all(is_close(found.got[r], cut_off[r], found.tolerance) for r in cut_off)
+    return causes.Clamped(limit) if is_right else None
 
 
 # From simple to complex.
@@ -239,11 +237,10 @@ def added_bias(
     for cause in itertools.islice(_biases(play, wrong[0].step, start), _MAX_PLAYS):
         size = play.layout.size(cause.axes)
         larger = {
-            name: value * size
+            name: value * size if value is not None and name in cause.names else value
             for name, value in start.items()
-            if name in cause.names and value is not None
         }
-        if _gives(wrong, play, {**start, **larger}):
+        if _gives(wrong, play, larger):
             return cause
     return None
 
@@ -266,9 +263,9 @@ def _biases(
         for name in names:
             key = re.sub(r"\d+", "", name)
             alike[key] = (*alike.get(key, ()), name)
-        groups = [*alike.values()]
-        pairs = (a + b for a, b in itertools.combinations(groups, 2))
-        for listed in dict.fromkeys([*groups, *pairs, *((name,) for name in names)]):
+        pairs = (a + b for a, b in itertools.combinations(alike.values(), 2))
+        alone = ((name,) for name in names)
+        for listed in dict.fromkeys([*alike.values(), *pairs, *alone]):
             yield causes.AddedBias(listed, frozenset({axis}))
 
 
@@ -278,10 +275,10 @@ def _gives(wrong: Sequence[ComparedValue], play: MeshPlay, start: NamedTensors) 
         gradients = play.gradients_of([], wrong[0].step, start).whole
     except UsageError:
         return False
-    for each in wrong:
-        if each.name not in gradients:
-            return False
-        expected = play.pieces(each, gradients[each.name])
-        if replace(each, expected=expected).wrong_ranks:
-            return False
-    return True
+    return all(
+        each.name in gradients
+        and not replace(
+            each, expected=play.pieces(each, gradients[each.name])
+        ).wrong_ranks
+        for each in wrong
+    )

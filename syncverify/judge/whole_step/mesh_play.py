@@ -140,11 +140,6 @@ class Squares:
         ]
         return replace(self, by_rank=by_rank)
 
-    def own_norm(self, rank: int) -> float:
-        """Return the norm of the gradients that a rank has, with the shards of others."""
-        split = self.split_over.items()
-        return math.sqrt(sum(self.total(rank, [name], axes) for name, axes in split))
-
 
 @dataclass(frozen=True, slots=True)
 class PlainGradients:
@@ -205,12 +200,10 @@ class MeshPlay:
 
     def squares(self, step: int) -> Squares:
         """Return the squares of the gradients of each rank in a step."""
-        split_over = dict[str, frozenset[str]]()
-        for each in self.ranks:
-            split_over |= each.split_over
         split_over = {
             name: axes | {*own_axes(name, self.own)}
-            for name, axes in split_over.items()
+            for each in self.ranks
+            for name, axes in each.split_over.items()
         }
         by_rank = [each.steps[step].local_squares for each in self.ranks]
         return Squares(self.layout, by_rank, split_over)
@@ -220,20 +213,17 @@ class MeshPlay:
 
         It starts with parameters of one rank, or with the ranks' own.
         """
-        without_loss = Known(
-            self, whole=self.reference.tensors(Quantity.GRADIENT, step)
-        )
+        fewer = Known(self, whole=self.reference.tensors(Quantity.GRADIENT, step))
         if not self.has_loss:
-            return without_loss
+            return fewer
         number = self.num_micro_batches
         batches, part_of = _different_parts(self.ranks, step)
         smaller = [each for part in batches for each in micro_batches(part, number)]
         listed = [*batches, *(smaller if number > 1 else [])]
         try:
             found = self.gradients_of(listed, step, start)
-        except UsageError:
-            # The loss needs more than a rank's part. Fewer mistakes can be named then.
-            return without_loss
+        except UsageError:  # the loss needs more than a rank's part
+            return fewer
         before = self.ranks[0].steps[step - 1].tensors if step else {}
         return Known(
             self,
@@ -257,13 +247,13 @@ class MeshPlay:
         """
         whole = dict[str, torch.Tensor | None]()
         for name, value in self.reference.tensors(Quantity.PARAMETER, step - 1).items():
-            copies = self.by_rank(Quantity.PARAMETER, step - 1, name).values()
-            first = next((each for each in copies if each is not None), None)
-            if first is None or value is None or value.shape != first.shape:
+            every = self.by_rank(Quantity.PARAMETER, step - 1, name).values()
+            copies = [each for each in every if each is not None]
+            if not copies or value is None or value.shape != copies[0].shape:
                 return None
-            if any(not torch.equal(each, first) for each in copies if each is not None):
+            if not all(torch.equal(each, copies[0]) for each in copies):
                 return None
-            whole[name] = first
+            whole[name] = copies[0]
         return whole
 
 

@@ -44,10 +44,10 @@ def mixtures(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
         are_equal = _are_equal(wrong) and (bool(num_empty) or not _are_equal(right))
         if {*ratios} != {1.0}:
             yield causes.Weighted(tuple(ratios), are_equal), explained
-    is_proof = len(parts) > 1 and not are_few(found, len(parts))
-    own = weights_of(found, parts, known, right=False) if is_proof else None
-    if own is not None and weights_of(found, parts, known, right=True) is None:
-        yield causes.OwnParts(), [e for e in found if _fits(e, parts, own, known)]
+    if len(parts) > 1 and not are_few(found, len(parts)):
+        own, exact = _weights(found, parts, known)
+        if own is not None and exact is None:
+            yield causes.OwnParts(), [e for e in found if _fits(e, parts, own, known)]
 
 
 def _uses(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained]:
@@ -116,14 +116,12 @@ def _solved(
     if len(columns) < fewest:
         return
     for subset in ([*found], *([each] for each in found)):
-        slack = max((each.slack for each in subset), default=0.0)
         if are_few(subset, len(columns)):
             continue
-        wrong = weights_of(subset, columns, known, right=False)
-        right = weights_of(subset, columns, known, right=True)
+        wrong, right = _weights(subset, columns, known)
         if wrong is None or right is None or not bool(right.all()):
             continue
-        if slack:
+        if slack := max(each.slack for each in subset):
             wrong = right * _simplest(wrong / right, subset, columns, slack)
         explained = [each for each in found if _fits(each, columns, wrong, known)]
         yield wrong, right, explained
@@ -149,28 +147,30 @@ def _simplest(
     )
 
 
-def weights_of(
-    found: Sequence[ComparedValue],
-    columns: Sequence[Column],
-    known: Known,
-    *,
-    right: bool,
-) -> torch.Tensor | None:
-    """Return the weights with which columns add up to gradients on all wrong ranks.
+def _weights(
+    found: Sequence[ComparedValue], columns: Sequence[Column], known: Known
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Return the weights with which columns add up to the gradients on all wrong ranks.
 
-    These are the wrong gradients, or with `right` the right ones. None if no weights, or several
-    ones, give them.
+    The first ones give the wrong gradients, the others the right ones; None if no weights, or
+    several ones, do.
     """
-    systems = [_system(each, columns, known, right=right) for each in found]
-    if not systems or any(each is None for each in systems):
-        return None
-    basis = torch.cat([each[0] for each in systems if each is not None])
-    target = torch.cat([each[1] for each in systems if each is not None])
+    system = _system(found, columns, known)
+    if system is None:
+        return None, None
+    basis, wrong, right = system
     # Right gradients are those of one rank, which rounding of lower dtypes does not change.
-    slack = 0.0 if right else max(each.slack for each in found)
+    slack = max(each.slack for each in found)
+    return _solution(basis, wrong, slack), _solution(basis, right, 0.0)
+
+
+def _solution(
+    basis: torch.Tensor, target: torch.Tensor, slack: float
+) -> torch.Tensor | None:
     largest = float(basis.abs().max())
     smallest = RELATIVE + (slack / largest if largest else 0.0)
-    if torch.linalg.matrix_rank(basis, rtol=smallest) < basis.shape[1]:
+    is_finite = bool(target.isfinite().all())
+    if not is_finite or torch.linalg.matrix_rank(basis, rtol=smallest) < basis.shape[1]:
         return None
     weights: torch.Tensor = torch.linalg.lstsq(basis, target).solution
     return weights if _is_sum(basis, weights, target, slack) else None
@@ -179,7 +179,7 @@ def weights_of(
 def _fits(
     found: ComparedValue, columns: Sequence[Column], weights: torch.Tensor, known: Known
 ) -> bool:
-    system = _system(found, columns, known, right=False)
+    system = _system([found], columns, known)
     return system is not None and _is_sum(system[0], weights, system[1], found.slack)
 
 
@@ -191,24 +191,21 @@ def _is_sum(
 
 
 def _system(
-    found: ComparedValue, columns: Sequence[Column], known: Known, *, right: bool
-) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """Return the elements of each column on the wrong ranks, and those of the gradient."""
-    rows, targets = list[torch.Tensor](), list[torch.Tensor]()
-    for rank in found.wrong_ranks:
-        got = found.got[rank]
-        if got is None or not any(found.name in each for each in columns):
-            return None
-        pieces = [
-            piece_of(each.get(found.name), found, rank, known).double().flatten()
-            for each in columns
-        ]
-        rows.append(torch.stack(pieces, dim=1))
-        value = found.expected[rank] if right else got
-        if not bool(value.isfinite().all()):
-            return None
-        targets.append(value.double().flatten())
-    return torch.cat(rows), torch.cat(targets)
+    found: Sequence[ComparedValue], columns: Sequence[Column], known: Known
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    """Return the elements of each column on the wrong ranks, and of wrong and right gradients."""
+    rows = list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]()
+    for each in found:
+        for rank in each.wrong_ranks:
+            got = each.got[rank]
+            if got is None or not any(each.name in column for column in columns):
+                return None
+            pieces = [piece_of(c.get(each.name), each, rank, known) for c in columns]
+            basis = torch.stack([piece.double().flatten() for piece in pieces], dim=1)
+            right = each.expected[rank].double().flatten()
+            rows.append((basis, got.double().flatten(), right))
+    basis, wrong, right = map(torch.cat, zip(*rows, strict=True))
+    return basis, wrong, right
 
 
 def piece_of(
@@ -232,22 +229,23 @@ def wrong_group(found: ComparedValue, known: Known) -> causes.StepMistake | None
     An expert's gradient on a rank has the tokens of some ranks before it is reduced: those that
     send tokens to it. So we also try which axes the gradient has summed already.
     """
-    contributions = _contributions(found, known)
-    if contributions is None or not found.is_judged:
+    parts = usable(known.parts)
+    if not found.is_judged:
         return None  # rounding hides a factor of 2
+    if len(parts) < 2 or len(parts) < len(known.parts):
+        return None
+    _, weights = _weights([found], parts, known)
+    if weights is None or any(found.name not in each for each in parts):
+        return None
+    contributions = [parts[i][found.name] * weights[i] for i in known.part_of]
     sets, split_axes = [*axis_sets(known.layout)], known.split_axes
     for summed in (frozenset[str](), *(each for each in sets if each <= split_axes)):
         right = split_axes - summed
         # Each rank's gradient before its reduction.
-        own = {
-            rank: piece_of(
-                sum_of([contributions[i] for i in known.layout.group(rank, summed)]),
-                found,
-                rank,
-                known,
-            )
-            for rank in found.got
-        }
+        own = dict[int, torch.Tensor]()
+        for rank in found.got:
+            whole = sum_of(contributions[i] for i in known.layout.group(rank, summed))
+            own[rank] = piece_of(whole, found, rank, known)
         for axes in (each for each in sets if each != right):
             factor = _factor_of_sum(found, known, own, axes)
             if factor is not None:
@@ -263,17 +261,6 @@ def sum_of(values: Iterable[torch.Tensor | None]) -> torch.Tensor | None:
     return torch.stack(present).sum(0)
 
 
-def _contributions(found: ComparedValue, known: Known) -> list[torch.Tensor] | None:
-    """Return the part that each rank adds to the gradient of a whole parameter."""
-    parts = usable(known.parts)
-    if len(parts) < 2 or len(parts) < len(known.parts):
-        return None
-    weights = weights_of([found], parts, known, right=True)
-    if weights is None or any(found.name not in each for each in parts):
-        return None
-    return [parts[index][found.name] * weights[index] for index in known.part_of]
-
-
 def _factor_of_sum(
     found: ComparedValue,
     known: Known,
@@ -281,13 +268,12 @@ def _factor_of_sum(
     axes: frozenset[str],
 ) -> float | None:
     """Return the factor by which all ranks have the sum over a group; None for none."""
-    factors = list[float | None]()
-    for rank, value in found.got.items():
-        group = known.layout.group(rank, axes)
-        if not {*group} <= {*own}:  # other ranks leave the parameter to its owner
-            return None
-        summed = sum_of([own[each] for each in group])
-        factors.append(factor_of(value, summed, slack_of_base=found.slack))
-        if factors[-1] is None:
-            return None
+    groups = {rank: known.layout.group(rank, axes) for rank in found.got}
+    if any(rank not in own for group in groups.values() for rank in group):
+        return None  # other ranks leave the parameter to its owner
+    sums = {rank: sum_of(own[each] for each in groups[rank]) for rank in groups}
+    factors = [
+        factor_of(value, sums[rank], slack_of_base=found.slack)
+        for rank, value in found.got.items()
+    ]
     return common_factor(factors, RELATIVE + found.relative_slack)

@@ -25,7 +25,7 @@ from syncverify.judge.whole_step.gradient_causes import (
     not_a_number,
     scaled_by,
 )
-from syncverify.judge.whole_step.mesh_play import Known, Squares
+from syncverify.judge.whole_step.mesh_play import Known, MeshPlay, Squares
 from syncverify.judge.whole_step.mixtures import Explained
 from syncverify.judge.whole_step.values import Quantity
 
@@ -55,17 +55,15 @@ def norm_cause(found: ComparedValue, known: Known) -> causes.StepMistake:
     squares = known.play.squares(found.step)
     if (no_number := not_a_number(found, known)) is not None:
         return no_number
-    norms = {
-        rank: float(value) for rank, value in found.got.items() if value is not None
-    }
+    norms = {r: float(value) for r, value in found.got.items() if value is not None}
     slack = found.relative_slack
-    known_mistake = wrong_squares(norms, squares, RELATIVE + slack)
-    if known_mistake is not None:
-        return known_mistake
+    mistake = wrong_squares(norms, squares, RELATIVE + slack)
+    if mistake is not None:
+        return mistake
     expected = float(found.expected[found.wrong_ranks[0]])
-    factors = {norm / expected for norm in norms.values()} if expected else set[float]()
+    factors = [norm / expected for norm in norms.values()] if expected else []
     if factors and math.isclose(max(factors), min(factors), rel_tol=RELATIVE + slack):
-        scaled: causes.Scaled = scaled_by(simplest(max(factors), slack), known)
+        scaled = scaled_by(simplest(max(factors), slack), known)
         if scaled.axes or scaled.is_scale:
             return scaled
     return copy_cause(found, known.layout)
@@ -118,18 +116,12 @@ def _mistakes(
             rest = every - squares.whole(split)
             totals = [rest + part for part in squares.own_parts(split, over)]
             yield causes.NormOf(split, over, is_missing=True), totals
-            yield from _of_norms(squares, over, totals)
-
-
-def _of_norms(
-    squares: Squares, axes: frozenset[str], totals: Sequence[float]
-) -> Iterator[WrongSquares]:
-    """Yield mistakes that join the ranks' own norms over some axes, from the squares of these."""
-    norms = [math.sqrt(max(each, 0.0)) for each in totals]
-    groups = [squares.layout.group(rank, axes) for rank in squares.ranks]
-    for how, join in _JOINS.items():
-        joined = [join([norms[rank] for rank in group]) ** 2 for group in groups]
-        yield causes.NormOfNorms(how, axes), joined
+            # The ranks' own norms, joined over the axes.
+            norms = [math.sqrt(max(each, 0.0)) for each in totals]
+            beside = [squares.layout.group(rank, over) for rank in squares.ranks]
+            for how, join in _JOINS.items():
+                joined = [join([norms[r] for r in group]) ** 2 for group in beside]
+                yield causes.NormOfNorms(how, over), joined
 
 
 def groups_of(squares: Squares) -> list[ParameterNames]:
@@ -137,14 +129,14 @@ def groups_of(squares: Squares) -> list[ParameterNames]:
     names, num_ranks = squares.names, len(squares.ranks)
     groups = [names]
     for axis in squares.layout.large_axes:
-        split = {name for name in names if axis in squares.split_over[name]}
-        groups.append(tuple(n for n in names if n in split))
-        groups.append(tuple(n for n in names if n not in split))
+        groups.append(tuple(n for n in names if axis in squares.split_over[n]))
+        groups.append(tuple(n for n in names if axis not in squares.split_over[n]))
         groups.append(tuple(n for n in names if len(squares.held(n)) < num_ranks))
-    words = [name.split(".")[-1] for name in names]
-    for word in dict.fromkeys(words):
-        groups += [tuple(n for n, own in zip(names, words, strict=True) if own == word)]
-    groups += squares.classes().values()
+    by_word = dict[str, ParameterNames]()
+    for name in names:
+        word = name.split(".")[-1]
+        by_word[word] = (*by_word.get(word, ()), name)
+    groups += [*by_word.values(), *squares.classes().values()]
     groups += [(name,) for name in names]
     return [*dict.fromkeys(each for each in groups if each)]
 
@@ -176,52 +168,46 @@ def coefficient_of(norm: float, clip: float) -> float:
 def clip_causes(found: Sequence[ComparedValue], known: Known) -> list[Explained]:
     """Return the mistakes behind wrong gradients that the optimizer reads; each occurs once."""
     play, step = known.play, found[0].step
-    clip, is_seen = play.clip, play.clip_is_seen(step)
+    is_seen = play.clip_is_seen(step)
     plain = play.reference.tensors(Quantity.GRADIENT, step)
-
-    def before_clip(found: ComparedValue) -> _RankGradients:
-        if is_seen:
-            return play.by_rank(Quantity.GRADIENT, step, found.name)
-        value = plain.get(found.name)
-        return {} if value is None else play.pieces(found, value)
-
-    def with_norm(
-        cause: causes.StepMistake, clipped: Sequence[ComparedValue], clip: float
-    ) -> causes.StepMistake:
-        """Return a coefficient with the mistake in the norm that gives it."""
-        squares = play.squares(step)
-        if not isinstance(cause, causes.OtherCoefficient):
-            return cause
-        coefficients = {
-            rank: cause.coefficients.get(rank, cause.expected) for rank in squares.ranks
-        }
-        if any(not 0 < each < 1 for each in coefficients.values()):
-            return cause
-        norms = {rank: clip / each for rank, each in coefficients.items()}
-        if not is_seen:  # the squares are those after clipping
-            squares = squares.multiplied(lambda rank, _: 1 / coefficients[rank])
-        slack = _RELATIVE_OF_NORM + max(each.relative_slack for each in clipped)
-        return replace(cause, norm=wrong_squares(norms, squares, slack))
-
     lacking, clipped = list[_Pair](), list[_Pair]()
     others = list[ComparedValue]()
     for each in found:
-        own = before_clip(each)
-        if all(
-            each.got[r] is None and own.get(r) is not None for r in each.wrong_ranks
-        ):
+        own: _RankGradients = {}  # before clipping
+        if is_seen:
+            own = play.by_rank(Quantity.GRADIENT, step, each.name)
+        elif (value := plain.get(each.name)) is not None:
+            own = play.pieces(each, value)
+        wrong = each.wrong_ranks
+        if all(each.got[r] is None and own.get(r) is not None for r in wrong):
             # The optimizer read no gradient on ranks that have one.
-            lacking.append((each, causes.NotUpdated(tuple(each.wrong_ranks))))
-        elif clip is not None and (cause := _clip_cause(each, own)) is not None:
+            lacking.append((each, causes.NotUpdated(tuple(wrong))))
+        elif play.clip is not None and (cause := _clip_cause(each, own)) is not None:
             clipped.append((each, cause))
         else:
             others.append(each)
     explained = [
-        (with_norm(cause, listed, clip), listed)
-        for cause, listed in grouped(clipped)
-        if clip is not None
+        (_with_norm(cause, listed, play), listed) for cause, listed in grouped(clipped)
     ]
     return [*grouped(lacking), *gradient_causes(others, known), *explained]
+
+
+def _with_norm(
+    cause: causes.StepMistake, clipped: Sequence[ComparedValue], play: MeshPlay
+) -> causes.StepMistake:
+    """Return a coefficient with the mistake in the norm that gives it."""
+    if not isinstance(cause, causes.OtherCoefficient) or play.clip is None:
+        return cause
+    step = clipped[0].step
+    squares = play.squares(step)
+    used = [cause.coefficients.get(rank, cause.expected) for rank in squares.ranks]
+    if any(not 0 < each < 1 for each in used):
+        return cause
+    norms = {rank: play.clip / each for rank, each in enumerate(used)}
+    if not play.clip_is_seen(step):  # the squares are those after clipping
+        squares = squares.multiplied(lambda rank, _: 1 / used[rank])
+    slack = _RELATIVE_OF_NORM + max(each.relative_slack for each in clipped)
+    return replace(cause, norm=wrong_squares(norms, squares, slack))
 
 
 def _clip_cause(

@@ -65,43 +65,32 @@ def _norms(
 ) -> Iterator[ComparedValue]:
     """Compare with the norm of the ranks' own gradients, of any copy that ranks have."""
     squares = play.squares(step)
-    norms = {
-        rank: torch.tensor(squares.own_norm(rank), dtype=torch.float64)
-        for rank in range(len(play.ranks))
-    }
+    own = squares.own_parts([*squares.split_over], frozenset())
+    norms = torch.tensor(own, dtype=torch.float64).sqrt()
     for each in wrong:
-        expected = {
-            rank: _nearest(value, norms[rank], [*norms.values()])
-            for rank, value in each.got.items()
-        }
+        expected = dict[int, torch.Tensor]()
+        for rank, value in each.got.items():
+            off = (norms - (norms[rank] if value is None else value)).abs()
+            expected[rank] = norms[off.nan_to_num(torch.inf, torch.inf).argmin()]
         yield _expecting(each, expected)
-
-
-def _nearest(
-    value: torch.Tensor | None, own: torch.Tensor, norms: list[torch.Tensor]
-) -> torch.Tensor:
-    if value is None:
-        return own
-    return min(norms, key=lambda norm: abs(float(norm) - float(value)))
 
 
 def _stepped(
     play: MeshPlay, step: int, wrong: list[ComparedValue]
 ) -> Iterator[ComparedValue]:
     """Compare with the rank's own gradients, clipped by its own norm."""
-    clip = play.clip
-    if clip is not None and not play.clip_is_seen(step):
+    if play.clip is not None and not play.clip_is_seen(step):
         return
+    norms = play.by_rank(Quantity.NORM, step, "norm")
     for each in wrong:
         before = play.by_rank(Quantity.GRADIENT, step, each.name)
-        norms = play.by_rank(Quantity.NORM, step, "norm")
         expected = {
-            rank: _clipped(value, before[rank], norms[rank], play)
+            rank: clipped
             for rank, value in each.got.items()
+            if (clipped := _clipped(value, before[rank], norms[rank], play)) is not None
         }
-        whole = {rank: value for rank, value in expected.items() if value is not None}
-        if {*whole} == {*each.got}:
-            yield _expecting(each, whole)
+        if {*expected} == {*each.got}:
+            yield _expecting(each, expected)
 
 
 def _clipped(

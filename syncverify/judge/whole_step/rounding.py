@@ -90,9 +90,18 @@ def roundings_of(dtype: torch.dtype, ranks: Sequence[RankValues]) -> Roundings |
 
     The dtype is that of model and batch.
     """
-    updates = {*_dtypes_of_updates(ranks)}
+    updates = {
+        value.dtype
+        for rank in ranks
+        for value in rank.shown_tensors(_OF_UPDATES)
+        # Rounding does not matter for counters, which have one element.
+        if _is_real(value) and not _is_scalar(value)
+    }
     step = {dtype, *updates, *(each for rank in ranks for each in rank.lowered)}
-    scalars = {*_dtypes_of_scalars(ranks)}
+    # Scalars that were rounded, and those that a step returns.
+    returned = (e for rank in ranks for e in rank.shown_tensors([Quantity.RETURNED]))
+    scalars = {each.dtype for each in returned if each.is_floating_point()}
+    scalars = scalars.union(*(rank.lowered_scalars for rank in ranks))
     if step | scalars == {torch.float64}:
         return None
     lower = frozenset(step - {torch.float64})
@@ -104,26 +113,6 @@ def roundings_of(dtype: torch.dtype, ranks: Sequence[RankValues]) -> Roundings |
         frozenset(each for each in scalars if torch.finfo(each).eps > lowest),
         Rounding.of(step | scalars),
     )
-
-
-def _dtypes_of_scalars(ranks: Sequence[RankValues]) -> Iterator[torch.dtype]:
-    """Yield the dtypes to which scalars were rounded, and of scalars that a step returns."""
-    for rank in ranks:
-        yield from rank.lowered_scalars
-        for step in rank.steps:
-            for value in step.tensors.get(Quantity.RETURNED, {}).values():
-                if value is not None and value.is_floating_point():
-                    yield value.dtype
-
-
-def _dtypes_of_updates(ranks: Sequence[RankValues]) -> Iterator[torch.dtype]:
-    for rank in ranks:
-        for step in rank.steps:
-            for quantity in _OF_UPDATES:
-                for value in step.tensors.get(quantity, {}).values():
-                    # Rounding does not matter for counters, which have one element.
-                    if _is_real(value) and not _is_scalar(value):
-                        yield value.dtype
 
 
 def _is_real(value: object) -> TypeGuard[torch.Tensor]:

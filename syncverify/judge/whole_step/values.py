@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Self
@@ -171,8 +171,11 @@ class RankValues:
             return self.start
         return self.steps[step - 1].parameters
 
-    def shown_tensors(self) -> Iterator[torch.Tensor]:
-        """Yield the values of all steps."""
+    def shown_tensors(
+        self, quantities: Collection[Quantity] = (*Quantity,)
+    ) -> Iterator[torch.Tensor]:
+        """Yield the values of all steps, of some quantities."""
         for step in self.steps:
-            for named in step.tensors.values():
-                yield from (each for each in named.values() if each is not None)
+            for quantity, named in step.tensors.items():
+                listed = named.values() if quantity in quantities else ()
+                yield from (each for each in listed if each is not None)

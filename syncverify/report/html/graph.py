@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from graphlib import TopologicalSorter
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -23,7 +24,6 @@ from syncverify.trace import records
 from syncverify.trace.engine_log import (
     EnginePass,
     EngineStep,
-    GraphNode,
     graph_nodes,
     reachable,
 )
@@ -38,13 +38,17 @@ _EARLY: Final = accumulation_is_local_until_reduced.__name__
 
 def graph_values(entry: FoundViolation, replayed: Replayed) -> dict[str, Any] | None:
     """Return the graph of the micro-batch that a violation names, or of the last one."""
-    scenario = entry.scenario
-    race = replayed.race
+    scenario, race = entry.scenario, replayed.race
     rank = race[0][0] if race else next(iter(entry.violation.ranks), None)
     rank = _within(rank, scenario.mesh.num_ranks) or 0
     of_rank = replayed.judgement.run.ranks[rank]
     owners = _owners(of_rank)
-    named = _run_micro_batch(replayed, rank, owners) or _named_micro_batch(entry)
+    of_race = [index for of, index in reversed(race or ()) if of == rank]
+    running = (owners[each] for each in (*of_race, *_launches(replayed, rank)))
+    moments = (owner[0].moment for owner in running if owner is not None)
+    # Step and micro-batch of the backward that the violation is about, if it is one.
+    of_run = ((e.step, e.micro_batch) for e in moments if e.micro_batch is not None)
+    named = next(of_run, None) or _named_micro_batch(entry)
     if named is None:
         return None
     wanted = records.Moment("backward", *named)
@@ -74,18 +78,6 @@ def _named_micro_batch(entry: FoundViolation) -> tuple[int, int] | None:
 
 
 _Owners = Sequence[tuple[EnginePass, EngineStep] | None]
-
-
-def _run_micro_batch(
-    replayed: Replayed, rank: int, owners: _Owners
-) -> tuple[int, int] | None:
-    """Return step and micro-batch of the backward that a violation is about, if it is one."""
-    race = replayed.race or ()
-    of_race = [index for of, index in reversed(race) if of == rank]
-    for owner in (owners[each] for each in (*of_race, *_launches(replayed, rank))):
-        if owner is not None and owner[0].moment.micro_batch is not None:
-            return owner[0].moment.step, owner[0].moment.micro_batch
-    return None
 
 
 def _owners(of_rank: RankRun) -> _Owners:
@@ -134,18 +126,15 @@ class _DrawnGraph:
             for at, node in enumerate(each.nodes)
         ][:_MOST_NODES]
         self._places = {number: at for at, (number, _, _) in enumerate(numbered)}
-        for number, node, of_pass in numbered:
-            self._add_node(number, node, of_pass)
+        places = self._places
+        for place, (number, node, of_pass) in enumerate(numbered):
+            is_parameter = node.name == "AccumulateGrad"
+            name = (node.parameter or "a tensor") if is_parameter else node.name
+            self.nodes.append(_node("parameter" if is_parameter else "function", name))
+            self.edges += [(place, places[e]) for e in node.following if e in places]
+            if number == of_pass.first and of_pass.within in places:
+                self.edges.append((places[of_pass.within], place))
         self._add_steps(step for each in passes for step in each.steps)
-
-    def _add_node(self, number: int, node: GraphNode, of_pass: EnginePass) -> None:
-        is_parameter = node.name == "AccumulateGrad"
-        name = (node.parameter or "a tensor") if is_parameter else node.name
-        self.nodes.append(_node("parameter" if is_parameter else "function", name))
-        places, place = self._places, self._places[number]
-        self.edges += [(place, places[e]) for e in node.following if e in places]
-        if number == of_pass.first and of_pass.within in places:
-            self.edges.append((places[of_pass.within], place))
 
     def _add_steps(self, steps: Iterable[EngineStep]) -> None:
         """Add the order, the stream, the hooks, and what each of them queued."""
@@ -169,7 +158,10 @@ class _DrawnGraph:
                     node["lines"] = lines
                 else:
                     hook = len(node["hooks"])
-                    node["hooks"].append(_hook(step, lines))
+                    name = step.source.function if step.source else ""
+                    title, source = f"{step.hook} {name}", str(step.source or "")
+                    own_values = {"title": title, "source": source, "lines": lines}
+                    node["hooks"].append({**own_values, "guilty": False})
                 self.ends[step.order] = GraphPoint(place, hook)
 
     def end_of(self, index: int) -> GraphPoint:
@@ -223,23 +215,14 @@ def _node(kind: str, name: str) -> dict[str, Any]:
     return {"kind": kind, "name": name, **ran, "guilty": False}
 
 
-def _hook(step: EngineStep, lines: list[str]) -> dict[str, Any]:
-    name = step.source.function if step.source else ""
-    source = str(step.source or "")
-    title = f"{step.hook} {name}"
-    return {"title": title, "source": source, "lines": lines, "guilty": False}
-
-
 def _depths(count: int, edges: list[tuple[int, int]]) -> list[int]:
     """Return the longest way from the first node to each; the graph has no circle."""
+    tails: dict[int, list[int]] = {node: [] for node in range(count)}
+    for tail, head in edges:
+        tails[head].append(tail)
     depths = [0] * count
-    changed = True
-    while changed:
-        changed = False
-        for tail, head in edges:
-            if depths[head] <= depths[tail]:
-                depths[head] = depths[tail] + 1
-                changed = True
+    for node in TopologicalSorter(tails).static_order():
+        depths[node] = max((depths[each] + 1 for each in tails[node]), default=0)
     return depths
 
 
@@ -302,11 +285,8 @@ def _mark_guilty(graph: _DrawnGraph, replayed: Replayed, rank: int) -> None:
         if later:
             return
     # By parameter, the last node that accumulates its gradient.
-    last = {
-        node["name"]: place
-        for place, node in enumerate(graph.nodes)
-        if node["kind"] == "parameter"
-    }
+    nodes = enumerate(graph.nodes)
+    last = {node["name"]: at for at, node in nodes if node["kind"] == "parameter"}
     for name in replayed.violation.parameters:
         if name in last:
             graph.mark(GraphPoint(last[name]))

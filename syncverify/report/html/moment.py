@@ -11,7 +11,6 @@ from syncverify.report.evidence import remedy_of
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Run
 from syncverify.trace.timeline.timeline import (
-    Arrow,
     EventKind,
     LanePoint,
     RecordKey,
@@ -49,7 +48,10 @@ def timeline_values(run: Run, violation: Violation | None) -> dict[str, Any]:
             {**_event(event), "told": number in shown}
             for number, event in enumerate(timeline.events.values())
         ],
-        "arrows": [_arrow(arrow) for arrow in timeline.arrows],
+        "arrows": [
+            {"kind": each.kind, "tail": _place(each.tail), "head": _place(each.head)}
+            for each in timeline.arrows
+        ],
         "race": race
         and {
             "first": places[race[0]],
@@ -84,19 +86,13 @@ def _labels(event: TimelineEvent) -> Iterator[str]:
     else:
         few = event.parameters[:_MOST_PARAMETERS]
         rest = len(event.parameters) - len(few)
-        yield " ".join(
-            (name, ", ".join(few), f"and {rest} more" if rest else "")
-        ).strip()
+        more = f"and {rest} more" if rest else ""
+        yield f"{name} {', '.join(few)} {more}".strip()
         yield from (name, name.partition(" ")[0])
 
 
 def _place(place: LanePoint) -> dict[str, Any]:
     return {"rank": place.rank, "lane": place.lane, "start": place.tick}
-
-
-def _arrow(arrow: Arrow) -> dict[str, Any]:
-    tail, head = _place(arrow.tail), _place(arrow.head)
-    return {"kind": arrow.kind, "tail": tail, "head": head}
 
 
 def launches_of_events(violation: Violation, run: Run) -> Iterator[RecordKey]:

@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
-from syncverify.faces.simulation.simulation import FoundInProgram
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.judge.properties.registry import STATEMENTS
 from syncverify.judge.properties.trainings import (
@@ -34,7 +33,8 @@ from syncverify.report.whole_step.text import (
 )
 from syncverify.scenario.replay_token import encode
 
-# The smallest difference that has a shade of its own, and the range of shades in percent.
+# The smallest difference that has a shade of its own, and the range of shades in percent: that of
+# 0.1 % is weak, that of 100 % strong.
 _FAINT: Final = 0.001
 _WEAKEST: Final = 12
 _STRONGEST: Final = 60
@@ -42,13 +42,13 @@ _STRONGEST: Final = 60
 
 def account_of(parity: Parity) -> Account:
     """Return the account of a comparison: its mistakes, and the violations of its plays."""
-    mistakes = [_mistake(parity, each) for each in parity.mistakes]
-    violations = [
-        _of_play(play, found)
-        for play in parity.plays
-        for found in play.simulation.violations
-    ]
-    explanations = [*mistakes, *violations]
+    explanations = [_mistake(parity, each) for each in parity.mistakes]
+    for play in parity.plays:
+        for found in play.simulation.violations:  # a race, a deadlock or a mismatch
+            one = explanation_of(play.simulation, found)
+            sections = [*one.sections, f"  layout:     {play.layout}"]
+            facts = {**one.facts, "layout": dict(play.layout.axes)}
+            explanations.append(replace(one, sections=sections, facts=facts))
     is_open = parity.refused and not explanations
     return Account(
         subject=parity.path or parity.name,
@@ -69,14 +69,6 @@ def account_of(parity: Parity) -> Account:
             "layouts": [*map(_play, parity.plays)],
         },
     )
-
-
-def _of_play(play: LayoutPlay, found: FoundInProgram) -> Explanation:
-    """Return a race, a deadlock or a mismatch, with its layout."""
-    one = explanation_of(play.simulation, found)
-    sections = [*one.sections, f"  layout:     {play.layout}"]
-    facts = {**one.facts, "layout": dict(play.layout.axes)}
-    return replace(one, sections=sections, facts=facts)
 
 
 def _play(play: LayoutPlay) -> dict[str, Any]:
@@ -154,11 +146,9 @@ def _value(value: ComparedValue) -> dict[str, Any]:
 def drawn(parity: Parity) -> dict[str, Any]:
     """Return the table and the pictures of a page: layouts against tensors, and runs."""
     violations = [e for play in parity.plays for e in play.simulation.violations]
+    pictures = [pictures_of(each) for each in violations]
     return {
-        "violations": [
-            *({} for _ in parity.mistakes),
-            *map(pictures_of, violations),
-        ],
+        "violations": [*({} for _ in parity.mistakes), *pictures],
         "layouts": {
             "columns": [*map(_column, parity.plays)],
             "rows": [
@@ -186,20 +176,15 @@ class LayoutCell(NamedTuple):
 
 def _cell(cell: LayoutCell) -> dict[str, Any]:
     words = {"none": "not compared", "right": "right"}
+    error = min(max(cell.error, _FAINT), 1.0)
+    size = math.log10(error / _FAINT) / -math.log10(_FAINT)
+    shade = round(_WEAKEST + (_STRONGEST - _WEAKEST) * size)
     return {
         "verdict": cell.verdict,
         "text": words.get(cell.verdict, f"off by {percent(cell.error)}"),
         "quantity": "" if cell.quantity is None else cell.quantity.value,
-        "shade": _shade(cell.error),
+        "shade": 0 if cell.error <= 0 else shade,
     }
-
-
-def _shade(error: float) -> int:
-    """Return how strong the color of a difference is, in percent: 0.1 % is weak, 100 % strong."""
-    if error <= 0:
-        return 0
-    size = math.log10(min(max(error, _FAINT), 1.0) / _FAINT) / -math.log10(_FAINT)
-    return round(_WEAKEST + (_STRONGEST - _WEAKEST) * size)
 
 
 def rows_of(plays: Sequence[LayoutPlay]) -> dict[str, tuple[LayoutCell, ...]]:
@@ -208,14 +193,14 @@ def rows_of(plays: Sequence[LayoutPlay]) -> dict[str, tuple[LayoutCell, ...]]:
     A row has all parameters that differ in one number of their names alone, and whose cells have
     the same verdict and the same first wrong quantity.
     """
-    names = dict.fromkeys(parameter_of(name) for play in plays for name in play.worst)
+    names = [*dict.fromkeys(parameter_of(name) for e in plays for name in e.worst)]
     cells = {name: tuple(_cell_of(play, name) for play in plays) for name in names}
     alike = dict[tuple[object, ...], list[str]]()
     for name, listed in cells.items():
         kind = tuple((cell.verdict, cell.quantity) for cell in listed)
         alike.setdefault(kind, []).append(name)
     groups = [each for same in alike.values() for each in grouped_names(same).items()]
-    groups.sort(key=lambda group: [*names].index(group[1][0]))
+    groups.sort(key=lambda group: names.index(group[1][0]))
     return {
         group: tuple(
             max(each, key=lambda cell: cell.error)
@@ -227,20 +212,14 @@ def rows_of(plays: Sequence[LayoutPlay]) -> dict[str, tuple[LayoutCell, ...]]:
 
 def _cell_of(play: LayoutPlay, parameter: str) -> LayoutCell:
     worst = [each for n, each in play.worst.items() if parameter_of(n) == parameter]
-    if not worst:
-        return LayoutCell("none")
     wrong = [each for each in worst if each.quantity is not None]
     if not wrong:
-        return LayoutCell("right")
-    own = [
-        value
-        for finding in play.findings
-        for value in finding.differences
-        if parameter_of(value.name) == parameter
-    ]
+        return LayoutCell("right" if worst else "none")
+    values = [value for finding in play.findings for value in finding.differences]
+    own = [value for value in values if parameter_of(value.name) == parameter]
     if own:
         error = max(value.error for value in own)
         return LayoutCell("mistake", error, own[0].quantity)
-    kinds = [*Quantity]
-    first = min((e.quantity for e in wrong if e.quantity), key=kinds.index)
+    kinds = {each.quantity for each in wrong}
+    first = next(each for each in Quantity if each in kinds)
     return LayoutCell("follows", max(each.error for each in wrong), first)

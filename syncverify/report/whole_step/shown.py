@@ -61,12 +61,11 @@ def shown_part(value: ComparedValue) -> ShownPart:
         firsts |= {*range(_NUM_SHOWN)}
     elif len(firsts) < _NUM_SHOWN:
         firsts |= {start + 1, start + 2}
-    indices = tuple(sorted(firsts))
-    parts = (
-        ShownPart(indices, digits) for digits in range(_FEWEST_DIGITS, _MOST_DIGITS)
-    )
-    apart = (e for e in parts if all(e.text(a) != e.text(b) for a, b in pairs))
-    return next(apart, ShownPart(indices, _MOST_DIGITS))
+    for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1):
+        part = ShownPart(tuple(sorted(firsts)), digits)
+        if all(part.text(a) != part.text(b) for a, b in pairs):
+            break
+    return part
 
 
 def shown_ranks(value: ComparedValue) -> list[int]:
@@ -87,10 +86,9 @@ def _first_wrong(
 
 def printed(number: float, *others: float) -> str:
     """Return a number as text that is no text of any of the others that are not equal to it."""
-    different = [each for each in others if each != number]
     for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1):
         text = f"{number:.{digits}g}"
-        if all(text != f"{each:.{digits}g}" for each in different):
+        if all(text != f"{each:.{digits}g}" for each in others if each != number):
             break
     return text
 
@@ -103,10 +101,8 @@ def grouped_names(names: Iterable[str]) -> dict[str, list[str]]:
     by_layer = dict[tuple[str, str], dict[str, int | None]]()
     for name in names:
         found = _NUMBERED.fullmatch(name)
-        place, number = (
-            ((found[1], found[3]), int(found[2])) if found else ((name, ""), None)
-        )
-        by_layer.setdefault(place, {})[name] = number
+        place = (found[1], found[3]) if found else (name, "")
+        by_layer.setdefault(place, {})[name] = int(found[2]) if found else None
     return {
         f"{before}{_ranges(numbers.values())}{after}": [*numbers]
         for (before, after), numbers in by_layer.items()

@@ -64,8 +64,15 @@ def table(parity: Parity) -> list[str]:
     lines = [f"  {played.layout!s:<24} {play_words(played)}" for played in parity.plays]
     if not lines:
         return []
-    unshown = [*_unshown(parity.plays), *_unclipped(parity)]
-    notes = dict.fromkeys([*unshown, *unjudged(parity)])
+    unclipped = list[str]()
+    for played in parity.unclipped:
+        assert played.unclipped is not None
+        norm, limit = played.unclipped.norm, played.unclipped.max_norm
+        unclipped.append(
+            f"  not shown: clipping on {played.layout} never clipped: norms up to "
+            f"{printed(norm, limit)}, max_norm {printed(limit, norm)}; take a smaller max_norm"
+        )
+    notes = dict.fromkeys([*_unshown(parity.plays), *unclipped, *unjudged(parity)])
     return ["\n".join(["layouts:", *lines, *notes])]
 
 
@@ -92,44 +99,30 @@ def _unshown(plays: Iterable[LayoutPlay]) -> Iterator[str]:
         yield from _of_lower_dtypes(played)
 
 
-def _unclipped(parity: Parity) -> Iterator[str]:
-    """Yield the layouts on which clipping changes no gradient."""
-    for played in parity.unclipped:
-        assert played.unclipped is not None
-        norm, limit = played.unclipped.norm, played.unclipped.max_norm
-        yield (
-            f"  not shown: clipping on {played.layout} never clipped: norms up to "
-            f"{printed(norm, limit)}, max_norm {printed(limit, norm)}; take a smaller max_norm"
-        )
-
-
 def _of_lower_dtypes(played: LayoutPlay) -> Iterator[str]:
     """Yield the values in which rounding may hide a mistake."""
-    if played.roundings is None:
+    if (roundings := played.roundings) is None:
         return
-    if played.roundings.scalar_dtypes:
+    if roundings.scalar_dtypes:
         yield (
-            f"  note: scalars of {played.layout} are in {dtype_names(played.roundings.scalar_dtypes)}, "
+            f"  note: scalars of {played.layout} are in {dtype_names(roundings.scalar_dtypes)}, "
             "and values have the bound of its rounding"
         )
-    if not played.not_judged:
-        return
-    names = played.roundings.names
-    by_quantity = Counter(each.quantity.value for each in played.not_judged)
-    listed = ", ".join(f"{count} of {name}" for name, count in by_quantity.items())
-    yield (
-        f"  not judged: {counted(len(played.not_judged), 'value')} of {played.layout}: "
-        f"rounding of {names} may hide a factor of 2 there ({listed})"
-    )
+    if values := played.not_judged:
+        by_quantity = Counter(each.quantity.value for each in values)
+        listed = ", ".join(f"{count} of {name}" for name, count in by_quantity.items())
+        yield (
+            f"  not judged: {counted(len(values), 'value')} of {played.layout}: "
+            f"rounding of {roundings.names} may hide a factor of 2 there ({listed})"
+        )
 
 
 def unjudged(parity: Parity) -> Iterator[str]:
     """Yield the limits of a comparison of an own step with itself."""
     if parity.beside is None:
         return
-    has_ones = any(
-        isinstance(e.variation, AllOnes) and e.is_tried for e in parity.plays
-    )
+    tried = (each.variation for each in parity.plays if each.is_tried)
+    has_ones = any(isinstance(each, AllOnes) for each in tried)
     beside = ", other than in norm, clipping and clearing" if has_ones else ""
     yield (
         f"  not judged: a mistake that is in all layouts alike{beside}: an own step is compared "
@@ -226,8 +219,13 @@ def sections_of(parity: Parity, found: FoundMistake) -> Iterator[list[str] | str
     if found.variation is not None:
         yield f"  data:       {_variation_text(found.variation)}"
     yield titled("values:", _values(parity, found))
-    if parity.differing(found) and parity.agreeing():
-        yield f"  odd one:    {_odd_one(parity, found)}"
+    odd, agreeing = parity.differing(found), parity.agreeing()
+    if odd and agreeing:
+        word = "differs" if len(odd) == 1 else "differ"
+        count = "the other" if len(agreeing) == 1 else f"the {len(agreeing)} others"
+        listed = "; ".join(_setup(each, parity) for each in agreeing)
+        who = " and ".join(_setup(each, parity) for each in odd)
+        yield f"  odd one:    {who} {word} from {count}: {listed}"
     if finding.spread:
         yield f"  spreads:    to {some_names(each.name for each in finding.spread)}"
     if finding.follows:
@@ -235,13 +233,19 @@ def sections_of(parity: Parity, found: FoundMistake) -> Iterator[list[str] | str
     others = [str(each) for each in found.layouts if each != found.layout]
     if others:
         yield f"  also in:    {'; '.join(others)}"
-    if smaller := _smaller(found):
-        yield f"  smallest:   {smaller}"
+    smaller = [f"{name}={size}" for name, size in found.sizes]
+    if found.num_rows is not None:
+        smaller.append(f"{counted(found.num_rows, 'row')} of the batch")
+    if smaller:
+        yield f"  smallest:   {', '.join(smaller)}"
 
 
 def _values(parity: Parity, found: FoundMistake) -> Iterator[str]:
     """Yield how many values are wrong, and the first one by rank beside the right one."""
-    yield _scope(found.finding)
+    names = [each.name for each in found.finding.differences]
+    count = f"{len(names)} of {found.finding.num_values}"
+    is_listed = len(grouped_names(names)) <= _MAX_NAMES  # in the first line
+    yield count if is_listed else f"{count}: {some_names(names)}"
     first = found.finding.differences[0]
     part, wrong = shown_part(first), first.wrong_ranks
     are_copies = isinstance(found.finding.cause, CopiesRoundedApart)
@@ -261,19 +265,7 @@ def _place(parity: Parity, found: FoundMistake) -> str:
     first = found.finding.differences[0]
     if first.is_by_own:
         return f"right after rank {first.wrong_ranks[0]}'s own earlier values"
-    return (
-        f"on {'one rank' if parity.beside is None else _setup(parity.beside, parity)}"
-    )
-
-
-def _odd_one(parity: Parity, found: FoundMistake) -> str:
-    """Return the layouts that differ, and the others."""
-    odd, others = parity.differing(found), parity.agreeing()
-    word = "differs" if len(odd) == 1 else "differ"
-    count = "the other" if len(others) == 1 else f"the {len(others)} others"
-    listed = "; ".join(_setup(each, parity) for each in others)
-    who = " and ".join(_setup(each, parity) for each in odd)
-    return f"{who} {word} from {count}: {listed}"
+    return f"on {_setup(parity.beside, parity) if parity.beside else 'one rank'}"
 
 
 def _setup(setup: Beside, parity: Parity) -> str:
@@ -285,14 +277,6 @@ def _setup(setup: Beside, parity: Parity) -> str:
 
 def _micro_batches(number: int) -> str:
     return counted(number, "micro-batch").replace("chs", "ches")
-
-
-def _smaller(found: FoundMistake) -> str:
-    """Return what was made smaller in the smallest training."""
-    parts = [f"{name}={size}" for name, size in found.sizes]
-    if found.num_rows is not None:
-        parts.append(f"{counted(found.num_rows, 'row')} of the batch")
-    return ", ".join(parts)
 
 
 def headline(found: FoundMistake) -> str:
@@ -314,14 +298,6 @@ def headline(found: FoundMistake) -> str:
 def wrong_ranks(finding: WrongQuantity) -> list[int]:
     """Return the ranks with a wrong value."""
     return sorted({rank for each in finding.differences for rank in each.wrong_ranks})
-
-
-def _scope(finding: WrongQuantity) -> str:
-    """Return how many values are wrong, and the names that the first line leaves out."""
-    names = [each.name for each in finding.differences]
-    count = f"{len(names)} of {finding.num_values}"
-    is_listed = len(grouped_names(names)) <= _MAX_NAMES
-    return count if is_listed else f"{count}: {some_names(names)}"
 
 
 def change(found: FoundMistake) -> str:

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from syncverify.trace.records import (
-    Access,
-    ClockCompared,
-    CollectiveKey,
-    CollectiveLaunch,
-    CollectiveWait,
-    GroupMade,
-    HostWait,
-    Mark,
-    ShardGiven,
-    StorageFreed,
-    StreamCreated,
-    StreamWait,
-    SubjectCall,
-    SubjectReturn,
-    TraceRecord,
-    UnwrittenRead,
-)
-from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.run import Traces
+from syncverify.trace import records
+from syncverify.trace.regions import MemoryRegion, overlap
+from syncverify.trace.run import Trace, Traces
 from syncverify.trace.source_lines import NoLine, Origin
 from syncverify.trace.timeline.ticks import Ticks, ticks_of
 
@@ -123,28 +106,28 @@ def timeline_of(traces: Traces) -> Timeline:
 class _RankEvents:
     """Makes the events of one rank."""
 
-    def __init__(self, rank: int, trace: Sequence[TraceRecord], ticks: Ticks) -> None:
+    def __init__(self, rank: int, trace: Trace, ticks: Ticks) -> None:
         self._rank = rank
         self._ticks = ticks
         self._own_ticks = ticks.of_records[rank]
         # Tick of a return, by the position of its call.
         self._returns = dict[int, int]()
-        self._first_waits = dict[CollectiveKey, int]()
+        self._first_waits = dict[records.CollectiveKey, int]()
         memory, opened = set[tuple[MemoryRegion, str]](), list[int]()
         for index, record in enumerate(trace):
             match record:
-                case SubjectCall():
+                case records.SubjectCall():
                     opened.append(index)
-                case SubjectReturn():
+                case records.SubjectReturn():
                     memory |= {(e, name) for name, e in record.gradients.items()}
                     if opened:
                         self._returns[opened.pop()] = self._own_ticks[index]
-                case CollectiveWait():
+                case records.CollectiveWait():
                     self._first_waits.setdefault(record.key, self._own_ticks[index])
         # Memory of gradients by parameter, as the calls of the subject leave it.
         self._named_memory = sorted(memory, key=lambda pair: pair[1])
 
-    def event(self, index: int, record: TraceRecord) -> TimelineEvent | None:
+    def event(self, index: int, record: records.TraceRecord) -> TimelineEvent | None:
         """Return the event of a record at a position of the trace; None for four kinds.
 
         A return is the end of its call's event. A read of unwritten memory is a fact about an
@@ -155,12 +138,22 @@ class _RankEvents:
             TimelineEvent, place=at, end=at.tick + 1, moment=str(record.moment)
         )
         match record:
-            case SubjectCall(moment=moment):
+            case records.SubjectCall(moment=moment):
                 end = max(self._returns.get(index, self._ticks.last), at.tick + 1)
                 return event(kind="call", name=moment.phase, end=end)
-            case CollectiveLaunch():
-                return self._launch(event, record)
-            case Access():
+            case records.CollectiveLaunch():
+                met = self._ticks.ends.get(record.key)
+                end = self._ticks.last if met is None else met
+                return event(
+                    end=end if met is None else self._first_waits.get(record.key, end),
+                    kind="collective",
+                    name=" ".join(filter(None, (record.operation, record.reduce_op))),
+                    source=record.source,
+                    parameters=record.parameters,
+                    num_bytes=_num_bytes(record.regions),
+                    is_open=met is None,
+                )
+            case records.Access():
                 return event(
                     kind=_ACCESS_KINDS.get(record.source, "operator"),
                     name=record.operator,
@@ -168,72 +161,55 @@ class _RankEvents:
                     parameters=self._named_in((*record.reads, *record.writes)),
                     num_bytes=_num_bytes(record.writes or record.reads),
                 )
-            case CollectiveWait():
+            case records.CollectiveWait():
                 return event(kind="wait", name="wait for a collective")
-            case Mark(source=source):
+            case records.Mark(source=source):
                 return event(kind="mark", name="record event", source=source)
-            case StreamWait(stream=stream, source=source):
+            case records.StreamWait(stream=stream, source=source):
                 name = f"{stream} waits for an event"
                 return event(kind="stream_wait", name=name, source=source)
-            case HostWait(source=source):
+            case records.HostWait(source=source):
                 return event(kind="host_wait", name="the host waits", source=source)
-            case StreamCreated(stream=stream, source=source):
+            case records.StreamCreated(stream=stream, source=source):
                 name = f"{stream} is made"
                 return event(kind="stream_created", name=name, source=source)
-            case StorageFreed(storage=storage, num_bytes=num_bytes):
+            case records.StorageFreed(storage=storage, num_bytes=num_bytes):
                 name = f"storage {storage} is given back"
                 return event(kind="freed", name=name, num_bytes=num_bytes)
-            case SubjectReturn() | UnwrittenRead() | ClockCompared():
-                return None
-            case GroupMade() | ShardGiven():
-                return None
-
-    def _launch(
-        self, event: Callable[..., TimelineEvent], record: CollectiveLaunch
-    ) -> TimelineEvent:
-        end = self._ticks.ends.get(record.key)
-        return event(
-            end=self._first_waits.get(record.key, end)
-            if end is not None
-            else self._ticks.last,
-            kind="collective",
-            name=" ".join(filter(None, (record.operation, record.reduce_op))),
-            source=record.source,
-            parameters=record.parameters,
-            num_bytes=_num_bytes(record.regions),
-            is_open=end is None,
-        )
+        return None
 
     def _named_in(self, touched: Sequence[MemoryRegion]) -> tuple[str, ...]:
         """Name the parameters whose gradients lie in some memory."""
-        names = (
-            name
-            for region, name in self._named_memory
-            if any(region.overlaps(each) for each in touched)
+        named = self._named_memory
+        return tuple(
+            dict.fromkeys(name for own, name in named if overlap([own], touched))
         )
-        return tuple(dict.fromkeys(names))
 
 
-def _lane(record: TraceRecord) -> str:
+def _lane(record: records.TraceRecord) -> str:
     match record:
-        case Access() | CollectiveLaunch():
+        case records.Access() | records.CollectiveLaunch():
             return record.runs_on
-        case SubjectCall() | SubjectReturn() | HostWait() | StreamCreated():
+        case records.SubjectCall() | records.SubjectReturn():
             return CALLS
-        case _:
-            return record.stream
+        case records.HostWait() | records.StreamCreated():
+            return CALLS
+    return record.stream
 
 
-def _lanes(trace: Sequence[TraceRecord]) -> tuple[str, ...]:
+def _lanes(trace: Trace) -> tuple[str, ...]:
     used = [CALLS]
     for record in trace:
-        used += [record.stream] if isinstance(record, CollectiveLaunch) else []
+        used += [record.stream] if isinstance(record, records.CollectiveLaunch) else []
         used.append(_lane(record))
     return tuple(dict.fromkeys(used))
 
 
 def _num_bytes(regions: Sequence[MemoryRegion]) -> int:
     return sum(region.end_byte - region.start_byte for region in regions)
+
+
+_Launch = tuple[LanePoint, records.CollectiveLaunch]
 
 
 def _arrows(
@@ -244,20 +220,21 @@ def _arrows(
     A wait for an event that was never recorded has no effect, and no arrow.
     """
     marks = dict[tuple[int, int], LanePoint]()
-    launches = dict[CollectiveKey, dict[int, tuple[LanePoint, CollectiveLaunch]]]()
-    waits = list[tuple[CollectiveKey, LanePoint]]()
+    launches = dict[records.CollectiveKey, dict[int, _Launch]]()
+    waits = list[tuple[records.CollectiveKey, LanePoint]]()
     for (rank, index), event in events.items():
         at = event.place
         match traces[rank][index]:
-            case Mark(mark=mark):
+            case records.Mark(mark=mark):
                 marks[rank, mark] = at
-            case StreamWait(mark=mark) | HostWait(mark=mark) if (rank, mark) in marks:
-                yield Arrow("order", marks[rank, mark], at)
-            case CollectiveLaunch() as launch:
+            case records.StreamWait(mark=mark) | records.HostWait(mark=mark):
+                if (rank, mark) in marks:
+                    yield Arrow("order", marks[rank, mark], at)
+            case records.CollectiveLaunch() as launch:
                 launches.setdefault(launch.key, {})[rank] = at, launch
                 if launch.stream != launch.communication_stream:
                     yield Arrow("launch", LanePoint(rank, launch.stream, at.tick), at)
-            case CollectiveWait() as wait:
+            case records.CollectiveWait() as wait:
                 waits.append((wait.key, at))
     for launched in launches.values():
         for (tail, one), (head, other) in itertools.pairwise(launched.values()):
