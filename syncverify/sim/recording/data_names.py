@@ -19,7 +19,7 @@ import dataclasses
 import hashlib
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -84,25 +84,16 @@ class NamingRecorder(RankRecorder):
 
     @override
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
-        self.trace[:] = _with_data_names(self.trace, raw, self._leaf_of)
+        names, done = _DataNames(self._leaf_of), 0
+        found = list[TraceRecord]()
+        accesses = (each for each in raw if isinstance(each, RawAccess))
+        for access in sorted(accesses, key=lambda each: each.position):
+            found += map(names.named, self.trace[done : access.position])
+            done = access.position
+            names.note(access)
+        found += map(names.named, self.trace[done:])
+        self.trace[:] = found
         return super()._finished(raw)
-
-
-def _with_data_names(
-    events: Sequence[TraceRecord],
-    raw: Iterable[RawAccess | RawFree | RawPlace],
-    leaf_of: Mapping[int, int],
-) -> list[TraceRecord]:
-    """Return a rank's events in host order; collectives have the names of their data."""
-    names, done = _DataNames(leaf_of), 0
-    found = list[TraceRecord]()
-    accesses = (each for each in raw if isinstance(each, RawAccess))
-    for access in sorted(accesses, key=lambda each: each.position):
-        found += map(names.named, events[done : access.position])
-        done = access.position
-        names.note(access)
-    found += map(names.named, events[done:])
-    return found
 
 
 class _DataNames:
@@ -116,9 +107,11 @@ class _DataNames:
 
     def note(self, access: RawAccess) -> None:
         """Name the data with which an operator fills memory."""
-        read = dict.fromkeys(each.storage.number for each in access.reads)
-        used = (each.storage.number for each in (*access.made, *access.writes))
-        filled = [number for number in dict.fromkeys(used) if number not in read]
+        read, used = (
+            dict.fromkeys(each.storage.number for each in regions)
+            for regions in (access.reads, (*access.made, *access.writes))
+        )
+        filled = [number for number in used if number not in read]
         if not filled:
             return
         cause = self._cause(access, [*read])
@@ -133,13 +126,10 @@ class _DataNames:
         is_copy = access.operator.split(".")[1] in _COPIES and all(sources)
         if isinstance(access.line, NoLine) or (sources and not is_copy):
             return ""
-        key = f"{access.operator} {self._line(access.line)} {sources}"
+        if access.line not in self._lines:
+            self._lines[access.line] = repr(frames_of(access.line))
+        key = f"{access.operator} {self._lines[access.line]} {sources}"
         return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
-
-    def _line(self, line: RawFrames) -> str:
-        if line not in self._lines:
-            self._lines[line] = repr(frames_of(line))
-        return self._lines[line]
 
     def _name(self, number: int) -> str:
         leaf = self._leaf_of.get(number)
