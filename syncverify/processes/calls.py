@@ -162,11 +162,7 @@ def run_in_processes(
 
 
 class _Crew(Generic[Item]):
-    """The processes that make the calls.
-
-    Attributes:
-        running: The item of each process that makes a call.
-    """
+    """The processes that make the calls, each with the item of its call in `running`."""
 
     def __init__(self, function: bytes, items: Iterable[Item]) -> None:
         self._function = function

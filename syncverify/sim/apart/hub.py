@@ -93,12 +93,8 @@ class HeardRank:
 class Hub:
     """Hands out the turns of one run.
 
-    Args:
-        processes: The processes of the ranks, by rank. Each has got its work.
-        passes_stalls: Whether hosts go on in waits of streams once no rank can run.
-
-    Attributes:
-        passed_stall: The reason for which hosts that had gone on without values stopped again.
+    `processes` are those of the ranks, by rank; each has got its work. With `passes_stalls`, hosts
+    go on in waits of streams once no rank can run.
     """
 
     def __init__(
@@ -112,6 +108,7 @@ class Hub:
         self._hang_timeout_seconds = hang_timeout_seconds
         self._passes_stalls = passes_stalls
         self.stall: Stall | None = None
+        # The reason for which hosts that had gone on without values stopped again.
         self.passed_stall: Stall | None = None
         self.has_passed = False
         self._num_idle_turns = 0

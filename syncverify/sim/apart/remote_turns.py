@@ -89,10 +89,6 @@ class RemoteTurns:
 
     What is new in its trace is told at each operation, each access to shared state, and each end
     of a turn; the whole trace before hosts go on without values.
-
-    Attributes:
-        updates: Changes of the shared state since this rank last gave its turn away.
-        stack: Lines at which this rank was interrupted, the outermost first.
     """
 
     def __init__(
@@ -106,8 +102,11 @@ class RemoteTurns:
         self._telling = telling
         self._has_begun = self.has_ended = self._has_passed = False
         self._paused_seconds = 0.0
+        # Of the shared state, since this rank last gave its turn away.
         self.updates: list[SharedChange] = []
-        self.stack: tuple[CodeLine, ...] = ()
+        self.stack: tuple[
+            CodeLine, ...
+        ] = ()  # where it was interrupted, outermost first
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
         """Give the turn away until `ready()`."""

@@ -102,8 +102,7 @@ class EngineStreams:
         self._has_tags = False
         # By id of the leaf: leaves that operators have used since the last change of streams,
         # and the stream of the first use. A strong reference would keep their memory.
-        self._used_leaves: dict[int, tuple[weakref.ref[torch.Tensor], VirtualStream]]
-        self._used_leaves = {}
+        self._used_leaves = dict[int, tuple[weakref.ref[torch.Tensor], VirtualStream]]()
         self._is_tagging = False
 
     def current(self) -> VirtualStream:
@@ -111,7 +110,16 @@ class EngineStreams:
         frame = self._frames[-1]
         if frame.run is None and frame.made_current is None:
             return frame.stream
-        return self._current_in(frame)
+        node = running_node()
+        if frame.made_current is not None:
+            if frame.made_current[0] is node:
+                return frame.made_current[1]
+            frame.made_current = None  # the node has ended
+        stream = frame.stream
+        if frame.run is not None:
+            stream = frame.run.stream_of_running(node)
+        self._note(stream)
+        return stream
 
     def set_current(self, stream: VirtualStream) -> None:
         """Make a stream current, until the running node ends if there is one."""
@@ -179,11 +187,8 @@ class EngineStreams:
         """
         if self.current() == self._default:
             return []
-        return [
-            self._tag_new_leaf(leaf)
-            for leaf in leaves
-            if leaf.requires_grad and leaf.is_leaf
-        ]
+        own = (leaf for leaf in leaves if leaf.requires_grad and leaf.is_leaf)
+        return [self._tag_new_leaf(leaf) for leaf in own]
 
     def _tag_new_leaf(self, leaf: torch.Tensor) -> GradientEdge:
         """Return the edge to a leaf's node, tagged with the stream on which it was made.
@@ -210,23 +215,8 @@ class EngineStreams:
             for reference, stream in used.values():
                 leaf = reference()
                 if leaf is not None and leaf.requires_grad and leaf.is_leaf:
-                    self._tag(leaf, stream)
-
-    def _tag(self, leaf: torch.Tensor, stream: VirtualStream) -> None:
-        tag = node_of(leaf).metadata.setdefault(_TAG, stream)
-        self._has_tags = self._has_tags or tag != self._default
-
-    def _current_in(self, frame: _Frame) -> VirtualStream:
-        node = running_node()
-        if frame.made_current is not None:
-            if frame.made_current[0] is node:
-                return frame.made_current[1]
-            frame.made_current = None  # the node has ended
-        stream = frame.stream
-        if frame.run is not None:
-            stream = frame.run.stream_of_running(node)
-        self._note(stream)
-        return stream
+                    tag = node_of(leaf).metadata.setdefault(_TAG, stream)
+                    self._has_tags = self._has_tags or tag != self._default
 
     def _note(self, stream: VirtualStream) -> None:
         """Note that the stream of all nodes made from now on is `stream`."""
