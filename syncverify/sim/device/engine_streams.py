@@ -58,6 +58,7 @@ import bisect
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -97,8 +98,7 @@ class EngineStreams:
         self._default = streams.default
         self._frames = [_Frame(self._default)]
         # First sequence number of each segment, and the stream of its nodes.
-        self._starts = [0]
-        self._segments = [self._default]
+        self._segments = [(0, self._default)]
         self._has_tags = False
         # By id of the leaf: leaves that operators have used since the last change of streams,
         # and the stream of the first use. A strong reference would keep their memory.
@@ -220,14 +220,13 @@ class EngineStreams:
 
     def _note(self, stream: VirtualStream) -> None:
         """Note that the stream of all nodes made from now on is `stream`."""
-        if stream == self._segments[-1]:
+        if stream == self._segments[-1][1]:
             return
         number = next_sequence_number()
-        if self._starts[-1] == number and number:  # no node was made meanwhile
-            del self._starts[-1], self._segments[-1]
-        if not self._segments or stream != self._segments[-1]:
-            self._starts.append(number)
-            self._segments.append(stream)
+        if self._segments[-1][0] == number and number:  # no node was made meanwhile
+            del self._segments[-1]
+        if not self._segments or stream != self._segments[-1][1]:
+            self._segments.append((number, stream))
 
     def _follow(
         self,
@@ -255,7 +254,8 @@ class EngineStreams:
             return tag
         is_accumulation = node.name().endswith("AccumulateGrad")
         number = first_user if is_accumulation else sequence_number_of(node)
-        return self._segments[bisect.bisect_right(self._starts, number) - 1]
+        after = bisect.bisect_right(self._segments, number, key=itemgetter(0))
+        return self._segments[after - 1][1]
 
 
 class _Use(torch.autograd.Function):

@@ -19,7 +19,7 @@ import dataclasses
 import hashlib
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,6 +49,10 @@ class NamingRecorder(RankRecorder):
         self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         # Numbers of storages: of a gradient, and of its leaf.
         self._leaf_of: dict[int, int] = {}
+        # Names of data, by the number of the storage that holds it.
+        self._names: dict[int, str] = {}
+        self._counts = Counter[str]()
+        self._lines: dict[RawFrames, str] = {}
 
     @override
     def _note_leaves(self, leaves: list[torch.Tensor]) -> None:
@@ -84,28 +88,17 @@ class NamingRecorder(RankRecorder):
 
     @override
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
-        names, done = _DataNames(self._leaf_of), 0
-        found = list[TraceRecord]()
+        done, found = 0, list[TraceRecord]()
         accesses = (each for each in raw if isinstance(each, RawAccess))
         for access in sorted(accesses, key=lambda each: each.position):
-            found += map(names.named, self.trace[done : access.position])
+            found += map(self._named, self.trace[done : access.position])
             done = access.position
-            names.note(access)
-        found += map(names.named, self.trace[done:])
+            self._name_filled(access)
+        found += map(self._named, self.trace[done:])
         self.trace[:] = found
         return super()._finished(raw)
 
-
-class _DataNames:
-    """The names of the data of one rank, by the number of the storage that holds it."""
-
-    def __init__(self, leaf_of: Mapping[int, int]) -> None:
-        self._leaf_of = leaf_of
-        self._names: dict[int, str] = {}
-        self._counts = Counter[str]()
-        self._lines: dict[RawFrames | NoLine, str] = {}
-
-    def note(self, access: RawAccess) -> None:
+    def _name_filled(self, access: RawAccess) -> None:
         """Name the data with which an operator fills memory."""
         read, used = (
             dict.fromkeys(each.storage.number for each in regions)
@@ -138,7 +131,7 @@ class _DataNames:
         of_leaf = self._names.get(leaf, "")
         return f"gradient of {of_leaf}" if of_leaf else ""
 
-    def named(self, event: TraceRecord) -> TraceRecord:
+    def _named(self, event: TraceRecord) -> TraceRecord:
         """Return an event; a collective gets the names of its data."""
         if not isinstance(event, CollectiveLaunch):
             return event

@@ -16,7 +16,7 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Final
@@ -161,7 +161,7 @@ class _Watched:
         self._hooks[frame] = self._open(node, kind, source)
 
     def _kind(self, node: Any, frame: FrameType) -> Kind:
-        given = list(_arguments(frame))
+        given = _arguments(frame)
         if not self._has_run:
             is_of_tensor = any(isinstance(each, torch.Tensor) for each in given)
             return "tensor hook" if is_of_tensor else "node pre-hook"
@@ -194,10 +194,8 @@ class _Watched:
             span.end = self._watch.recorder.note_place()
 
 
-def _arguments(frame: FrameType) -> Iterator[Any]:
-    """Yield the positional arguments of a function that begins."""
-    code, values = frame.f_code, frame.f_locals
-    for name in code.co_varnames[: code.co_argcount]:
-        yield values.get(name)
-    if code.co_flags & inspect.CO_VARARGS:
-        yield from values[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+def _arguments(frame: FrameType) -> list[Any]:
+    """Return the positional arguments of a function that begins."""
+    names, varargs, _, values = inspect.getargvalues(frame)
+    own = names[: frame.f_code.co_argcount]
+    return [*map(values.get, own), *values.get(varargs or "", ())]
