@@ -13,9 +13,8 @@ import threading
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
 import cloudpickle
 
@@ -30,29 +29,24 @@ Result = TypeVar("Result")
 _is_to_stop = threading.Event()
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(NamedTuple):
     """A call, from the parent to a process."""
 
-    # The pickled function, by value where it is of `__main__`.
-    function: bytes
+    function: bytes  # pickled, by value where it is of `__main__`
     item: object
 
 
-@dataclass(frozen=True, slots=True)
 class _Stop:
     """From the parent: the call is to end early."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Returned:
+class _Returned(NamedTuple):
     """The result of a call."""
 
     result: object
 
 
-@dataclass(frozen=True, slots=True)
-class _Raised:
+class _Raised(NamedTuple):
     """An error that ended a call."""
 
     kind: type[SyncverifyError]
@@ -73,25 +67,20 @@ class Crew(Protocol):
         """Yield each item with its result, as `run_in_processes` does."""
 
 
-# Callers of functions that run in the same process: one hears, and tells whether to stop.
-_callers: list[tuple[Callable[[Any], object], Callable[[], bool]]] = []
+# The process that makes a call, then functions that do so here: one hears words, and tells
+# whether to stop.
+_callers: list[tuple[Callable[[Callable[[], object]], object], Callable[[], bool]]]
+_callers = [(tell_owner, _is_to_stop.is_set)]
 
 
 def is_to_stop() -> bool:
     """Tell, in a call, whether it is to end early."""
-    if not _callers:
-        return _is_to_stop.is_set()
-    _, stops = _callers[-1]
-    return stops()
+    return _callers[-1][1]()
 
 
 def tell_caller(word: Callable[[], object]) -> None:
     """Tell a value, in a call, to the process or function that made the call."""
-    if not _callers:
-        tell_owner(word)
-        return
-    hear, _ = _callers[-1]
-    hear(word())
+    _callers[-1][0](word)
 
 
 @contextmanager
@@ -99,7 +88,7 @@ def heard_by(
     hear: Callable[[Any], object], stops: Callable[[], bool] = _is_to_stop.is_set
 ) -> Iterator[None]:
     """Let `hear` receive the values that a call in this block tells."""
-    _callers.append((hear, stops))
+    _callers.append((lambda word: hear(word()), stops))
     try:
         yield
     finally:
@@ -150,6 +139,7 @@ def run_in_processes(
     with closing(_Crew[Item](cloudpickle.dumps(function), items)) as crew:
         crew.start(jobs)
         while crew.running:
+            hung_up = set[Supervised]()
             for process, word in attend([*crew.running]):
                 match word:
                     case _Returned():
@@ -157,24 +147,22 @@ def run_in_processes(
                     case _Raised():
                         raise word.kind(word.text)
                     case HungUp():
-                        crew.hung_up.add(process)
+                        hung_up.add(process)
                     case _:
                         hear(word)
-            for process, end in crew.losses():
-                if lost is None:
-                    crew.give_up(process, end)
-                item = crew.replaced(process)
-                yield item, lost(item, process.token, end)
+            for process in [*crew.running]:
+                if process in hung_up or process.is_stuck():
+                    end = process.ended() if process in hung_up else process.hung()
+                    if lost is None:
+                        crew.give_up(process, end)
+                    item = crew.replaced(process)
+                    yield item, lost(item, process.token, end)
             if stops():
                 crew.stop()
 
 
 class _Crew(Generic[Item]):
-    """The processes that make the calls.
-
-    Attributes:
-        running: The item of each process that makes a call.
-    """
+    """The processes that make the calls, each with the item of its call in `running`."""
 
     def __init__(self, function: bytes, items: Iterable[Item]) -> None:
         self._function = function
@@ -182,7 +170,6 @@ class _Crew(Generic[Item]):
         self._started: list[Supervised] = []
         self._is_told_to_stop = False
         self.running: dict[Supervised, Item] = {}
-        self.hung_up: set[Supervised] = set()
 
     def start(self, jobs: int) -> None:
         """Start all processes before the first is awaited: imports take seconds."""
@@ -193,9 +180,8 @@ class _Crew(Generic[Item]):
     def done(self, process: Supervised) -> Item:
         """Give a process its next call; return the item of the one that has ended."""
         item = self.running.pop(process)
-        if not self._is_told_to_stop:
-            for following in islice(self._left, 1):
-                self._call(process, following)
+        for following in islice(self._left, 1):
+            self._call(process, following)
         return item
 
     def replaced(self, process: Supervised) -> Item:
@@ -203,26 +189,17 @@ class _Crew(Generic[Item]):
         item = self.running.pop(process)
         self._started.remove(process)
         process.end()
-        if not self._is_told_to_stop:
-            self.start(1)
+        self.start(1)
         return item
 
     def _call(self, process: Supervised, item: Item) -> None:
         self.running[process] = item
         process.send(_Call(self._function, item))
 
-    def losses(self) -> Iterator[tuple[Supervised, Lost]]:
-        """Yield each process that has ended, or in which Python does not run any more."""
-        for process in [*self.running]:
-            if process in self.hung_up:
-                yield process, process.ended()
-            elif process.is_stuck():
-                yield process, process.hung()
-
     def stop(self) -> None:
         """Tell all calls once that they are to end early."""
         if not self._is_told_to_stop:
-            self._is_told_to_stop = True
+            self._is_told_to_stop, self._left = True, iter(())
             for process in self.running:
                 process.send(_Stop())
 

@@ -75,9 +75,7 @@ class ForkedProcess:
 class _Template:
     """A running template process and the socket on which it takes requests.
 
-    Args:
-        number: Number of the template, which is its hash seed of strings too.
-        imports: Modules that it imports before it forks, beside torch.
+    The number of the template is its hash seed of strings, too.
     """
 
     def __init__(self, number: int = 0, imports: Sequence[str] = ()) -> None:
@@ -143,23 +141,26 @@ def start(module: str, template: int = 0, *, imports: Sequence[str] = ()) -> Sup
         module: Name of the module; its `main` gets the new process' end of the wire.
         template: Number of the template that forks the process; see
             Note [Processes are forked from a template].
-        imports: Modules that the template imports once for all its processes, if it is new.
+        imports: Modules that the template imports once, beside torch, if it is new.
     """
     ours, theirs = socket.socketpair()
     lifeline, held = os.pipe()
     wire = Wire(ours.detach())
     with theirs, interrupts_blocked():
-        begin = _forked if hasattr(os, "pidfd_open") else _spawned
-        process = begin(theirs.fileno(), lifeline, template, imports)
+        process: StartedProcess
+        if hasattr(os, "pidfd_open"):
+            usable = _usable(template, imports)
+            report = usable.ask(theirs.fileno(), lifeline)
+            process = ForkedProcess(usable.process, report)
+        else:
+            process = _spawned(theirs.fileno(), lifeline, template)
         with contextlib.suppress(OSError):  # it has ended already
             wire.send(setup_here(module, _environment()))
     os.close(lifeline)
     return Supervised(process, wire, held)
 
 
-def _spawned(
-    theirs: int, lifeline: int, number: int, _: Sequence[str]
-) -> StartedProcess:
+def _spawned(theirs: int, lifeline: int, number: int) -> StartedProcess:
     started = subprocess.Popen(
         [sys.executable, "-c", beginning(), serve.__module__, str(theirs)],
         pass_fds=[theirs, lifeline],
@@ -170,14 +171,6 @@ def _spawned(
     end_when_closed(lifeline, -started.pid)
     started.returncode = 0  # `OwnChild` waits for the process, and `Popen` shall not
     return OwnChild(started.pid)
-
-
-def _forked(
-    theirs: int, lifeline: int, number: int, imports: Sequence[str]
-) -> StartedProcess:
-    usable = _usable(number, imports)
-    report = usable.ask(theirs, lifeline)
-    return ForkedProcess(usable.process, report)
 
 
 def _usable(number: int, imports: Sequence[str]) -> _Template:

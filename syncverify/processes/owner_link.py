@@ -11,51 +11,43 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from syncverify.processes.process_state import name_own_thread
 
 _BEAT_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
 class Alive:
     """Python runs here."""
 
 
-@dataclass(frozen=True, slots=True)
 class Waits:
     """This process waits for one of another command, and sleeps meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class Starts:
+class Starts(NamedTuple):
     """A scenario starts; the token plays it again."""
 
     token: str
 
 
-@dataclass(frozen=True, slots=True)
 class Found:
     """A search has ended, and has told the violations that it found."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ends:
+class Ends(NamedTuple):
     """All was said, and this is the exit code."""
 
     code: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(NamedTuple):
     """A process of this one was lost in the scenario that was sent last."""
 
     cause: Literal["process_died", "never_returns"]
     how: str
-    # Number of the signal that ended the process; 0 for none.
-    signal: int = 0
+    signal: int = 0  # number of the signal that ended the process; 0 for none
     is_stopped: bool = False
 
 
@@ -69,7 +61,6 @@ def link_to_owner(write: Write) -> None:
     `write` sends a word to the owner, from any thread.
     """
     _owners[:] = [write]
-
     start_beat(lambda: write(Alive()), OSError)
 
 

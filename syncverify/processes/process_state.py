@@ -48,27 +48,23 @@ _POLLING = frozenset({_OWN_NAME, LOOP_OF_GLOO})
 _SERVED_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class _Thread:
+class _Thread(NamedTuple):
     """One thread at one moment."""
 
-    # Letter of proc_pid_status(5): R runs or queues, D waits for a disk.
-    state: str
-    # Time for which it was ready and had no processor.
-    queued_seconds: float
-    # How often it went to sleep by itself.
-    switches: int
-    # Whether it wakes up by the clock, to see whether there is anything to do.
-    polls: bool = False
+    state: str  # letter of proc_pid_status(5): R runs or queues, D waits for a disk
+    queued_seconds: float  # for which it was ready and had no processor
+    switches: int  # how often it went to sleep by itself
+    polls: bool = (
+        False  # it wakes up by the clock, to see whether there is anything to do
+    )
 
 
 class Demand(NamedTuple):
     """The demand of the threads of a process in one window."""
 
-    queued_seconds: float
-    # Whether a thread is ready now: it runs, queues, or waits for a disk or for memory
-    # that was swapped out.
-    is_ready: bool
+    queued_seconds: float = 0.0
+    # A thread runs, queues, or waits for a disk or for memory that was swapped out.
+    is_ready: bool = False
 
 
 class ThreadDemand:
@@ -85,9 +81,7 @@ class ThreadDemand:
     def look(self, *, is_silent: bool) -> Demand:
         """Look at the window so far, and start a new one.
 
-        Args:
-            is_silent: Whether no Python code of the process answers. Then threads that wait
-                for the GIL ask for nothing.
+        Where no Python code of the process answers, threads that wait for the GIL ask for nothing.
         """
         before, began = self._before, self._began
         self.renew()
@@ -145,11 +139,9 @@ _HALTED = {psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP}
 class Work:
     """The work of all descendants of a process."""
 
-    # Processor time that they have used so far. It shrinks when one ends that nobody
-    # waits for.
+    # Of a processor, so far. It shrinks when one ends that nobody waits for.
     seconds: float = 0.0
-    # Whether one runs, queues for a processor, or waits for a disk.
-    is_ready: bool = False
+    is_ready: bool = False  # one runs, queues for a processor, or waits for a disk
 
 
 class LocalProcess:

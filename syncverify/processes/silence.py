@@ -123,11 +123,7 @@ class Silence:
         return True
 
     def go_on(self, seconds: float, *, is_silent: bool = True) -> None:
-        """Note some more seconds without a word.
-
-        Args:
-            is_silent: Whether no Python code of the process answers.
-        """
+        """Note some more seconds without a word; silent is a process whose Python does not answer."""
         self.seconds += seconds
         self._unseen_seconds += seconds
         if self._unseen_seconds < 0.9 * self._tick:
@@ -172,20 +168,18 @@ class Silence:
         self._helped_seconds = work.seconds
         is_helped = work.is_ready or used >= self._idle_share * bound
         # The threads of a silent rank wake up for the GIL, which shows no progress.
-        is_awake = (
-            not self._is_silent and self._demand_since_then(is_silent=False).is_ready
-        )
-        if is_helped or is_awake:
+        if not self._is_silent:
+            is_helped |= self._demand_since_then(is_silent=False).is_ready
+        if is_helped:
             self.idle_seconds = 0.0
-        return is_helped or is_awake
+        return is_helped
 
     def _demand_since_then(self, *, is_silent: bool) -> Demand:
         """Return the demand of threads since the last look."""
         self._demand_was_renewed = time.monotonic()
-        pid = self._process.pid
-        if pid is None:
-            return Demand(queued_seconds=0.0, is_ready=False)
-        if self._demand is None or self._demand.pid != pid:  # it was forked meanwhile
+        pid, demand = self._process.pid, self._demand
+        if demand is not None and demand.pid == pid:
+            return demand.look(is_silent=is_silent)
+        if pid is not None:  # it may have been forked meanwhile
             self._demand = ThreadDemand(pid)
-            return Demand(queued_seconds=0.0, is_ready=False)
-        return self._demand.look(is_silent=is_silent)
+        return Demand()

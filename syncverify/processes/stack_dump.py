@@ -27,11 +27,7 @@ import sys
 import tempfile
 import time
 
-if sys.platform == "linux":
-    _SIGNAL = signal.SIGRTMAX - 5
-else:
-    _SIGNAL = 0
-
+_SIGNAL = signal.SIGRTMAX - 5 if sys.platform == "linux" else 0
 # A child of the subject, or a handler of the subject, may keep the descriptor open.
 _PATIENCE_SECONDS = 2.0
 _MAX_BYTES = 2**20  # 100 threads of 100 frames, the most that faulthandler writes
@@ -46,9 +42,8 @@ def dump_on_request(descriptor: int) -> None:
 def take_dump(pid: int, descriptor: int) -> str:
     """Return the stacks of all threads of a process, which ends; "" if it writes none.
 
-    Args:
-        pid: A process that has called `dump_on_request` and is to be ended.
-        descriptor: The parent's end of the connection to it. No message can be read later.
+    The process has called `dump_on_request`. `descriptor` is the parent's end of the connection
+    to it; no message can be read later.
     """
     if not _SIGNAL:
         return ""

@@ -68,10 +68,10 @@ class OwnChild:
 
     def has_ended(self) -> bool:
         """Tell whether the child has ended; its id stays taken until `exit_code`."""
+        if self._code is not None:
+            return True
         options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        return (
-            self._code is not None or os.waitid(os.P_PID, self.pid, options) is not None
-        )
+        return os.waitid(os.P_PID, self.pid, options) is not None
 
     def exit_code(self, seconds: float) -> int | None:
         """Return the exit code or the negated signal; None if it has not ended in time."""
@@ -89,16 +89,8 @@ class HungUp:
 class Supervised(LocalProcess):
     """A process that plays for this one.
 
-    Args:
-        wire: This process' end of the connection.
-        lifeline: Writing end of a pipe with which the process ends.
-        tick: Least seconds between two looks at a silent process.
-
-    Attributes:
-        silence: How long it has said nothing.
-        token: Token of the last scenario that started there, or "".
-        num_runs: Number of scenarios that started.
-        num_jobs: Number of times that a pool gave the process away.
+    It ends with a pipe, of which `lifeline` is the writing end. `tick` is the least number of
+    seconds between two looks at a silent process.
     """
 
     def __init__(
@@ -113,8 +105,9 @@ class Supervised(LocalProcess):
         self._wire = wire
         self._lifeline = lifeline
         self.silence = Silence(self, tick=tick)
-        self.token = ""
-        self.num_runs = self.num_jobs = 0
+        self.token = ""  # of the last scenario that started there
+        self.num_runs = 0  # scenarios that started
+        self.num_jobs = 0  # how often a pool gave the process away
 
     @property
     @override
@@ -242,15 +235,12 @@ def fork(
     prepare: Callable[[], object] = lambda: None,
     note: Callable[[Kind], object] = lambda _: None,
 ) -> Kind | None:
-    """Play in a fork of this process.
+    """Play in a fork of this process; return the child, and None in the child itself.
 
     Args:
         blocked: Signals that wait, beside SIGINT, until the child is noted.
         prepare: Undoes in the child the settings of this process alone, such as signal handlers.
         note: Takes the child, in this process, before a signal can come.
-
-    Returns:
-        The child, and None in the child itself.
     """
     reading, writing = os.pipe()
     lifeline, held = os.pipe()
@@ -260,12 +250,10 @@ def fork(
             note(child := make(OwnChild(pid), Wire(reading), held))
         else:
             prepare()
+    for descriptor in (writing, lifeline) if pid else (reading, held):
+        os.close(descriptor)
     if pid:
-        os.close(writing)
-        os.close(lifeline)
         return child
-    os.close(reading)
-    os.close(held)
     os.setpgid(0, 0)
     end_when_closed(lifeline, -os.getpid())
     link_to_owner(Wire(writing).send)

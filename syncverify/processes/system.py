@@ -41,8 +41,7 @@ def end_when_closed(descriptor: int, pid: int) -> None:
     call ends nothing; see Note [A child ends with its parent].
 
     Args:
-        descriptor: Reading end of the pipe. The process keeps this end open, and the parent
-            alone holds the writing end.
+        descriptor: Reading end of the pipe, which the process keeps open.
         pid: Id of the process; negative: id of a process group.
 
     Raises:
@@ -59,10 +58,8 @@ def end_when_closed(descriptor: int, pid: int) -> None:
 def interrupts_blocked(*others: signal.Signals) -> Iterator[None]:
     """Block SIGINT in a block; processes that start in the block inherit the block.
 
-    A worker ignores SIGINT, but only once it has imported its modules.
-
-    Yields:
-        Nothing. A blocked signal that came meanwhile is delivered at the end of the block.
+    A worker ignores SIGINT, but only once it has imported its modules. A signal that came
+    meanwhile is delivered at the end of the block.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *others})
     try:

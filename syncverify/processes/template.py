@@ -24,9 +24,9 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import NamedTuple
 
 from syncverify.import_path import import_path, take_over, user_folders
 from syncverify.processes.stack_dump import dump_on_request
@@ -38,12 +38,10 @@ from syncverify.processes.wire import Wire
 _NUM_DESCRIPTORS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(NamedTuple):
     """The state that a worker takes over from the process that wants it."""
 
-    # Name of a module; its `main` gets the wire to the process that asked.
-    module: str
+    module: str  # its `main` gets the wire to the process that asked
     directory: str
     environment: Mapping[str, str]
     import_path: list[str]

@@ -23,8 +23,7 @@ _READ_BYTES = 2**20
 class Wire:
     """This process' end of a pipe or a socket, on which values come and go.
 
-    Args:
-        descriptor: The descriptor; the wire owns it.
+    The wire owns the descriptor.
     """
 
     def __init__(self, descriptor: int) -> None:

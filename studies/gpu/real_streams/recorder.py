@@ -10,8 +10,12 @@ from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
 from studies.gpu.real_streams.lanes import Lanes
-from syncverify.sim.recording.access_recording import AccessRecording, Note
-from syncverify.sim.recording.operators import Effects, effects_of
+from syncverify.sim.recording.operators import (
+    AccessRecording,
+    Effects,
+    Note,
+    effects_of,
+)
 from syncverify.sim.recording.threads import thread_identity
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import DEFAULT_STREAM, CollectiveKey, CollectiveLaunch

@@ -29,8 +29,12 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from typing_extensions import override
 
 from syncverify.judge.ordering.inversions import Inversion
-from syncverify.sim.recording.access_recording import AccessRecording
-from syncverify.sim.recording.operators import Effects, effects_of, tensors_at
+from syncverify.sim.recording.operators import (
+    AccessRecording,
+    Effects,
+    effects_of,
+    tensors_at,
+)
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.trace.records import (
     Access,

@@ -48,15 +48,12 @@ class HeardRank:
 
     rank: int
     process: Supervised
-    # Whether its program has started, after imports that take seconds.
-    has_begun: bool = False
+    has_begun: bool = False  # its program has started, after imports that take seconds
     # What other ranks did since its last turn.
     outbox: list[SharedChange] = field(default_factory=list)
-    # The word by which it gave its turn away; None while it runs.
-    stands: TurnOver | None = None
+    stands: TurnOver | None = None  # by which it gave its turn away; None while it runs
     ended: RankEnded | None = None
-    # How its process ended without a last word; None if it did not.
-    lost: str | None = None
+    lost: str | None = None  # how its process ended, if without a last word
     trace: list[TraceRecord] = field(default_factory=list)
     last_launch: CollectiveLaunch | None = None
     num_records: int = 0
@@ -67,11 +64,19 @@ class HeardRank:
         return self.ended is not None or self.lost is not None
 
     @property
+    def has_failed(self) -> bool:
+        """Tell whether its end ends the run."""
+        if self.ended is None or self.lost is not None:
+            return self.lost is not None
+        came_to = self.ended.came_to
+        is_failure = came_to is not None and came_to.is_failure
+        return self.ended.mismatch is not None or is_failure
+
+    @property
     def can_run(self) -> bool:
         """Tell whether a turn may bring it further."""
-        if self.has_ended or self.stands is None:
-            return False
-        return self.stands.can_go_on or bool(self.outbox)
+        stands = None if self.has_ended else self.stands
+        return stands is not None and (stands.can_go_on or bool(self.outbox))
 
     @property
     def last_trace(self) -> list[TraceRecord]:
@@ -81,20 +86,15 @@ class HeardRank:
     def position(self) -> Position:
         """Return where it stands."""
         stands = self.stands
-        awaited = stands.awaited if stands else None
-        line = stands.line if stands else NoLine.UNKNOWN
-        return Position(self.rank, self.has_ended, awaited, line)
+        where = (stands.awaited, stands.line) if stands else (None, NoLine.UNKNOWN)
+        return Position(self.rank, self.has_ended, *where)
 
 
 class Hub:
     """Hands out the turns of one run.
 
-    Args:
-        processes: The processes of the ranks, by rank. Each has got its work.
-        passes_stalls: Whether hosts go on in waits of streams once no rank can run.
-
-    Attributes:
-        passed_stall: The reason for which hosts that had gone on without values stopped again.
+    `processes` are those of the ranks, by rank; each has got its work. With `passes_stalls`, hosts
+    go on in waits of streams once no rank can run.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Hub:
         self._hang_timeout_seconds = hang_timeout_seconds
         self._passes_stalls = passes_stalls
         self.stall: Stall | None = None
+        # The reason for which hosts that had gone on without values stopped again.
         self.passed_stall: Stall | None = None
         self.has_passed = False
         self._num_idle_turns = 0
@@ -132,7 +133,9 @@ class Hub:
     def _take_turns(self) -> None:
         last = -1
         while not self._is_over():
-            chosen = self._choose(last)
+            # In the order of ranks after the last one.
+            order = (*self.ranks[last + 1 :], *self.ranks[: last + 1])
+            chosen = next((own for own in order if own.can_run), None)
             if chosen is not None:
                 last = chosen.rank
                 self._play_turn(chosen)
@@ -142,19 +145,8 @@ class Hub:
     def _is_over(self) -> bool:
         if self.stall is not None and not self.has_passed:
             return True
-        fails = any(own.lost is not None or self._has_failed(own) for own in self.ranks)
+        fails = any(own.has_failed for own in self.ranks)
         return fails or all(own.has_ended for own in self.ranks)
-
-    def _has_failed(self, own: HeardRank) -> bool:
-        ended = own.ended
-        if ended is None or ended.mismatch is not None:
-            return ended is not None
-        return ended.came_to is not None and ended.came_to.is_failure
-
-    def _choose(self, last: int) -> HeardRank | None:
-        """Return the next rank that can run, in the order of ranks after the last one."""
-        order = [*self.ranks[last + 1 :], *self.ranks[: last + 1]]
-        return next((own for own in order if own.can_run), None)
 
     def _let_hosts_go_on(self) -> bool:
         """Note that no rank can run; let hosts pass waits of streams, and tell whether any did."""
@@ -175,17 +167,13 @@ class Hub:
         return True
 
     def _play_turn(self, own: HeardRank) -> None:
-        sent, own.outbox = own.outbox, []
-        own.stands = None
+        own.stands, sent, own.outbox = None, own.outbox, []
         own.process.send(YourTurn(sent))
         self._hear_from(own)
-        self._count_idle(own)
-
-    def _count_idle(self, own: HeardRank) -> None:
-        num_records = sum(own.num_records for own in self.ranks)
-        before, self._num_records_before = self._num_records_before, num_records
-        is_idle = num_records == before
+        num_records = sum(each.num_records for each in self.ranks)
+        is_idle = num_records == self._num_records_before
         self._num_idle_turns = self._num_idle_turns + 1 if is_idle else 0
+        self._num_records_before = num_records
         paused = own.stands.paused_seconds if own.stands else 0.0
         is_over = paused > 0 and self._pauses.are_over(paused, num_records)
         if is_over or self._num_idle_turns > self._max_idle_turns:
@@ -195,9 +183,7 @@ class Hub:
     def _hear_from(self, own: HeardRank) -> None:
         """Hear a rank until it has given its turn away, has ended, or hangs."""
         while own.stands is None and not own.has_ended:
-            for heard, word in attend([own.process], _TICK_SECONDS):
-                assert heard is own.process
-                self._take(own, word)
+            self._hear_once(own)
             bound = self._hang_timeout_seconds if own.has_begun else START_SECONDS
             if own.process.silence.shows_a_hang(bound):
                 self._interrupt(own)
@@ -211,24 +197,25 @@ class Hub:
         if not own.has_ended:
             own.lost = "a hang in code below Python"
 
-    def _take(self, own: HeardRank, word: object) -> None:
-        match word:
-            case Begun():
-                own.has_begun = True
-            case TurnOver():
-                own.stands, own.num_records = word, word.num_records
-                self._spread(own, word.updates)
-            case Moved():
-                own.num_records = word.num_records
-                own.last_launch = word.last_launch or own.last_launch
-                own.trace = own.trace if word.trace is None else word.trace
-            case RankEnded():
-                own.ended = word
-                if not self.has_passed:
-                    own.trace = word.trace
-                self._spread(own, word.updates)
-            case HungUp():
-                own.lost = own.process.exit_reason()
+    def _hear_once(self, own: HeardRank) -> None:
+        for _, word in attend([own.process], _TICK_SECONDS):
+            match word:
+                case Begun():
+                    own.has_begun = True
+                case TurnOver():
+                    own.stands, own.num_records = word, word.num_records
+                    self._spread(own, word.updates)
+                case Moved():
+                    own.num_records = word.num_records
+                    own.last_launch = word.last_launch or own.last_launch
+                    own.trace = own.trace if word.trace is None else word.trace
+                case RankEnded():
+                    own.ended = word
+                    if not self.has_passed:
+                        own.trace = word.trace
+                    self._spread(own, word.updates)
+                case HungUp():
+                    own.lost = own.process.exit_reason()
 
     def _spread(self, own: HeardRank, updates: Sequence[SharedChange]) -> None:
         for update in updates:
@@ -240,11 +227,9 @@ class Hub:
     def _end(self) -> None:
         """Unwind the ranks that are still there, and hear their traces."""
         for own in self.ranks:
-            if own.has_ended:
-                continue
-            if own.stands is not None:
+            if own.stands is not None and not own.has_ended:
                 own.process.send(End())
-            else:
+            elif not own.has_ended:
                 own.process.signal(signal.SIGINT)
         deadline = time.monotonic() + _END_SECONDS
         for own in self.ranks:
@@ -260,5 +245,4 @@ class Hub:
 
     def _await_end(self, own: HeardRank, deadline: float) -> None:
         while not own.has_ended and time.monotonic() < deadline:
-            for _, word in attend([own.process], _TICK_SECONDS):
-                self._take(own, word)
+            self._hear_once(own)

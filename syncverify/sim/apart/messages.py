@@ -14,8 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from syncverify.sim.network.collectives import CollectiveCall
 from syncverify.sim.network.rendezvous import Mismatch
@@ -24,83 +23,71 @@ from syncverify.trace.records import CollectiveKey, CollectiveLaunch, TraceRecor
 from syncverify.trace.source_lines import CodeLine, NoLine
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """A rank has issued its call for a collective."""
 
     key: CollectiveKey
-    # Place of the rank in the group.
-    seat: int
+    seat: int  # place of the rank in the group
     call: CollectiveCall
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSet:
+class StoreSet(NamedTuple):
     """A key of the store that changed."""
 
     key: str
-    # The new value; None where the key was deleted.
-    value: bytes | None
+    value: bytes | None  # None where the key was deleted
 
 
 SharedChange = Arrived | StoreSet
 
 
-@dataclass(frozen=True, slots=True)
 class Begun:
     """The program of a rank starts."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnOver:
+class TurnOver(NamedTuple):
     """A rank gives its turn back, or asks for its first one."""
 
     can_go_on: bool
     awaited: Wait | None
     line: CodeLine | NoLine
-    updates: tuple[SharedChange, ...]
-    # Length of its sleeps since its last turn.
-    paused_seconds: float
+    updates: Sequence[SharedChange]
+    paused_seconds: float  # length of its sleeps since its last turn
     num_records: int
 
 
-@dataclass(frozen=True, slots=True)
-class YourTurn:
+class YourTurn(NamedTuple):
     """A rank may go on."""
 
     updates: Sequence[SharedChange]
 
 
-@dataclass(frozen=True, slots=True)
 class GoOn:
     """No rank can run any more, so hosts go on in waits of streams."""
 
 
-@dataclass(frozen=True, slots=True)
 class End:
     """The run is over: unwind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A rank has recorded something: told once a second, and where a part is told at once."""
+class Moved(NamedTuple):
+    """A rank has recorded something."""
 
     num_records: int
-    # The last collective that it has issued, as its record in the trace says it.
-    last_launch: CollectiveLaunch | None = None
-    # The trace of the rank so far.
-    trace: list[TraceRecord] | None = None
+    last_launch: CollectiveLaunch | None = None  # that it has issued
+    trace: list[TraceRecord] | None = None  # so far
 
 
-@dataclass(frozen=True, slots=True)
-class RankEnded:
-    """A rank has ended."""
+class RankEnded(NamedTuple):
+    """A rank has ended.
 
-    # Outcome of its program, as the player says it; `is_failure` ends the run. None if
-    # the player has none.
+    `came_to` is the outcome of its program, as the player says it; `is_failure` ends the run. None
+    if the player has none.
+    """
+
     came_to: Any
     trace: list[TraceRecord]
     mismatch: Mismatch | None = None
     stack: tuple[CodeLine, ...] = ()
-    updates: tuple[SharedChange, ...] = ()
+    updates: Sequence[SharedChange] = ()
     warnings: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from typing_extensions import override
@@ -90,8 +91,7 @@ class SharedStore(SimulatedStore):
             self._values[update.key] = update.value
 
 
-@dataclass(frozen=True, slots=True)
-class RankMachine:
+class RankMachine(NamedTuple):
     """The simulated machine of one rank, for the player of its program."""
 
     turns: RemoteTurns
@@ -101,33 +101,25 @@ class RankMachine:
 
     def ended(self, came_to: object, warnings: Iterable[str] = ()) -> RankEnded:
         """Return the last word of the rank, with the outcome of its program."""
-        return RankEnded(
-            came_to,
-            self.recorder.trace,
-            self.world.mismatch,
-            self.turns.stack,
-            tuple(self.turns.updates),
-            tuple(warnings),
-        )
+        turns = self.turns
+        ended = self.recorder.trace, self.world.mismatch, turns.stack
+        return RankEnded(came_to, *ended, tuple(turns.updates), tuple(warnings))
 
 
-@dataclass(frozen=True, slots=True)
-class RankPlace:
+class RankPlace(NamedTuple):
     """The place of a rank in a simulated machine."""
 
     rank: int
     num_ranks: int
     is_for_nccl: bool
-    # Number of the GPU that the program hears of; None for the CPU.
-    device: int | None = None
-    # Number of GPUs that the program may name; None for any number.
-    num_devices: int | None = None
+    device: int | None = None  # number of the GPU that the program hears of, if any
+    num_devices: int | None = (
+        None  # number of GPUs that it may name; None for any number
+    )
 
-    def recorders(self) -> list[RankRecorder]:
+    def recorders(self) -> list[NamingRecorder]:
         """Make the recorders of all ranks, of which one records."""
-        recorders: list[RankRecorder] = [
-            NamingRecorder() for _ in range(self.num_ranks)
-        ]
+        recorders = [NamingRecorder() for _ in range(self.num_ranks)]
         streams = recorders[self.rank].streams
         if self.is_for_nccl:
             streams.backends.default = "nccl"
@@ -138,17 +130,17 @@ class RankPlace:
 
 @functools.cache
 def _leave_in_children() -> None:
-    os.register_at_fork(after_in_child=_leave)
-
-
-def _leave() -> None:
     """Let a process that a rank has forked, such as a loader of data, be no rank."""
-    streams = own_streams()
-    if streams is not None:
-        streams.recorder.not_recording_accesses().__enter__()  # for good
-        use_streams(None)
-        enter_rank(None)
-        leave_groups()
+
+    def leave() -> None:
+        streams = own_streams()
+        if streams is not None:
+            streams.recorder.not_recording_accesses().__enter__()  # for good
+            use_streams(None)
+            enter_rank(None)
+            leave_groups()
+
+    os.register_at_fork(after_in_child=leave)
 
 
 @contextmanager
@@ -167,13 +159,9 @@ def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
 
     turns = RemoteTurns(wire, take, telling)
     own.streams.scheduler = turns
-    world = SharedWorld(
-        turns,
-        recorders,
-        completes_in_order=place.is_for_nccl,
-        note=turns.updates.append,
-    )
-    store = SharedStore(turns, turns.updates.append)
+    tell, in_order = turns.updates.append, place.is_for_nccl
+    world = SharedWorld(turns, recorders, completes_in_order=in_order, note=tell)
+    store = SharedStore(turns, tell)
 
     _leave_in_children()
     enter_rank(place.rank)

@@ -19,7 +19,14 @@ from typing import Final
 from syncverify.errors import RunEndedError
 from syncverify.processes.owner_link import start_beat
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import End, GoOn, Moved, SharedChange, TurnOver
+from syncverify.sim.apart.messages import (
+    End,
+    GoOn,
+    Moved,
+    SharedChange,
+    TurnOver,
+    YourTurn,
+)
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.refusals import refuse_thread
@@ -39,20 +46,16 @@ class TraceReporter:
 
     def __init__(self, wire: Wire, recorder: RankRecorder) -> None:
         self._wire = wire
-        self._recorder = recorder
+        self.recorder = recorder
         self._next_told = 1.0
         self._num_seen = self._num_told = 0
 
-    def num_records(self) -> int:
-        """Return the number of records so far, accesses included."""
-        return self._recorder.num_recorded
-
     def tell_what_is_new(self) -> None:
         """Tell the last collective that is new, and the trace so far if much of it is new."""
-        trace = self._recorder.trace
+        trace = self.recorder.trace
         new, self._num_seen = trace[self._num_seen :], len(trace)
         launches = [each for each in new if isinstance(each, CollectiveLaunch)]
-        num_records = self.num_records()
+        num_records = self.recorder.num_recorded
         if num_records >= self._next_told:
             self._next_told = (1 + _NEW_PART) * num_records + 1
             self.tell(*launches[-1:])
@@ -61,8 +64,8 @@ class TraceReporter:
 
     def tell(self, last_launch: CollectiveLaunch | None = None) -> None:
         """Tell the trace so far."""
-        trace = self._recorder.recorded_so_far()
-        self._wire.send(Moved(self.num_records(), last_launch, trace))
+        trace = self.recorder.recorded_so_far()
+        self._wire.send(Moved(self.recorder.num_recorded, last_launch, trace))
 
     @contextmanager
     def beating(self) -> Iterator[None]:
@@ -76,8 +79,8 @@ class TraceReporter:
             thread.join()
 
     def _beat(self) -> None:
-        if self.num_records() != self._num_told:
-            self._num_told = self.num_records()
+        before, self._num_told = self._num_told, self.recorder.num_recorded
+        if self._num_told != before:
             self._wire.send(Moved(self._num_told))
 
 
@@ -86,10 +89,6 @@ class RemoteTurns:
 
     What is new in its trace is told at each operation, each access to shared state, and each end
     of a turn; the whole trace before hosts go on without values.
-
-    Attributes:
-        updates: Changes of the shared state since this rank last gave its turn away.
-        stack: Lines at which this rank was interrupted, the outermost first.
     """
 
     def __init__(
@@ -103,8 +102,11 @@ class RemoteTurns:
         self._telling = telling
         self._has_begun = self.has_ended = self._has_passed = False
         self._paused_seconds = 0.0
+        # Of the shared state, since this rank last gave its turn away.
         self.updates: list[SharedChange] = []
-        self.stack: tuple[CodeLine, ...] = ()
+        self.stack: tuple[
+            CodeLine, ...
+        ] = ()  # where it was interrupted, outermost first
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
         """Give the turn away until `ready()`."""
@@ -128,17 +130,13 @@ class RemoteTurns:
         self._give_turn(None, wait)
 
     def poll(self, kind: str, wait: Wait, is_done: Callable[[], bool]) -> bool:
-        """Let other ranks run, then tell whether a resource is done.
-
-        Returns:
-            Whether it is: there is one schedule, and it delays no news.
-        """
+        """Let other ranks run, then tell whether a resource is done: nothing delays the news."""
         self.require_values()
         self.yield_turn(wait)
         return is_done()
 
     def hides(self, resource: str) -> bool:
-        """Return False: there is one schedule, and it delays no news."""
+        """Return False: the one schedule delays no news."""
         return False
 
     def note_access(self, resource: str, access: AccessKind) -> None:
@@ -185,42 +183,33 @@ class RemoteTurns:
             streams = own_streams()
             with nullcontext() if streams is None else streams.copying():
                 self._wire.send(self._turn_over(ready, wait))
-            self._await_turn()
+            match self._wire.receive():
+                case End():
+                    self.has_ended = True
+                    raise RunEndedError
+                case GoOn():
+                    self._telling.tell()
+                    self._has_passed = True
+                case YourTurn(updates):
+                    self._take(updates)
             if ready is None or ready():
                 return
 
     def _turn_over(
         self, ready: Callable[[], bool] | None, wait: Wait | None
     ) -> TurnOver:
-        updates = tuple(self.updates)
-        self.updates.clear()
-        paused, self._paused_seconds = self._paused_seconds, 0.0
-        return TurnOver(
-            can_go_on=ready is None or ready(),
-            awaited=None if wait is None else _as_now(wait),
-            line=_innermost(),
-            updates=updates,
-            paused_seconds=paused,
-            num_records=self._telling.num_records(),
+        if wait is not None:  # another process is to read it
+            missing = partial(tuple, wait.missing_ranks())
+            wait = replace(wait, missing_ranks=missing)
+        stack = outermost_frames(traceback.extract_stack())
+        told = TurnOver(
+            ready is None or ready(),
+            wait,
+            stack[-1] if stack else NoLine.UNKNOWN,
+            tuple(self.updates),
+            self._paused_seconds,
+            self._telling.recorder.num_recorded,
         )
-
-    def _await_turn(self) -> None:
-        word = self._wire.receive()
-        if isinstance(word, End):
-            self.has_ended = True
-            raise RunEndedError
-        if isinstance(word, GoOn):
-            self._telling.tell()
-            self._has_passed = True
-        else:
-            self._take(word.updates)
-
-
-def _as_now(wait: Wait) -> Wait:
-    """Return a wait that another process can read."""
-    return replace(wait, missing_ranks=partial(tuple, wait.missing_ranks()))
-
-
-def _innermost() -> CodeLine | NoLine:
-    stack = outermost_frames(traceback.extract_stack())
-    return stack[-1] if stack else NoLine.UNKNOWN
+        self.updates.clear()
+        self._paused_seconds = 0.0
+        return told

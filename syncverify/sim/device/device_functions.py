@@ -211,42 +211,38 @@ def _host_memory() -> dict[str, Any]:
     }
 
 
+_OF_BOTH = "empty_cache", "reset_accumulated_memory_stats", "reset_peak_memory_stats"
+_OF_NO_EFFECT = (
+    *("ipc_collect", "set_per_process_memory_fraction", *_OF_BOTH),
+    *("reset_accumulated_host_memory_stats", "reset_peak_host_memory_stats"),
+)
 # By module: functions that answer alike on every thread. Torch's own derive other numbers from these.
 STATISTICS: Final[dict[Any, dict[str, Replacement]]] = {
     torch.cuda: {
         "clock_rate": _answers(1_980),  # MHz
         "device_memory_used": _answers(_RESERVED_BYTES),
-        "empty_cache": _NOTHING,
         "get_allocator_backend": _answers("native"),
         "get_arch_list": lambda *_: ["sm_90"],
         "get_per_process_memory_fraction": _answers(1.0),
         "get_sync_debug_mode": _answers(0),
         "host_memory_stats_as_nested_dict": lambda *_: _host_memory(),
-        "ipc_collect": _NOTHING,
         "list_gpu_processes": _answers("GPU:0\nno processes are running"),
         "mem_get_info": _answers((_FREE_BYTES, TOTAL_BYTES)),
         "memory_snapshot": lambda *_, **__: [],
         "memory_stats_as_nested_dict": lambda *_, **__: _device_memory(),
         "memory_usage": _answers(10),  # percent of time
         "power_draw": _answers(300_000),  # mW
-        "reset_accumulated_host_memory_stats": _NOTHING,
-        "reset_accumulated_memory_stats": _NOTHING,
-        "reset_peak_host_memory_stats": _NOTHING,
-        "reset_peak_memory_stats": _NOTHING,
-        "set_per_process_memory_fraction": _NOTHING,
         "temperature": _answers(40),  # degrees Celsius
         "utilization": _answers(50),  # percent of time
+        **dict.fromkeys(_OF_NO_EFFECT, _NOTHING),
         # Private, but torch's guides call them.
         "_record_memory_history": _NOTHING,
         "_snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
     },
     torch.accelerator: {
-        "empty_cache": _NOTHING,
-        "empty_host_cache": _NOTHING,
         "get_memory_info": _answers((_FREE_BYTES, TOTAL_BYTES)),
         "memory_stats": lambda *_: torch.cuda.memory_stats(),
-        "reset_accumulated_memory_stats": _NOTHING,
-        "reset_peak_memory_stats": _NOTHING,
+        **dict.fromkeys(("empty_host_cache", *_OF_BOTH), _NOTHING),
     },
 }
 

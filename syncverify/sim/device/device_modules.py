@@ -43,8 +43,7 @@ from syncverify.sim.device.device_functions import (
     set_device_context,
 )
 from syncverify.sim.device.engine_streams import node_of
-from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS
-from syncverify.sim.device.host_reads import host_reads
+from syncverify.sim.device.host_copies import MEMORY_FUNCTIONS, host_reads
 from syncverify.sim.device.nccl_names import known_libraries, libraries_in
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
 from syncverify.sim.device.seen_names import ANSWERED, seen_names
@@ -157,10 +156,9 @@ def _create(
 
 
 def _create_event(
-    streams: RankStreams, *positional: bool, enable_timing: bool = False, **_: Any
+    streams: RankStreams, enable_timing: Any = None, *_: Any, **__: Any
 ) -> VirtualEvent:
-    timing = positional[0] if positional else enable_timing
-    return VirtualEvent(streams, enable_timing=timing)
+    return VirtualEvent(streams, enable_timing=bool(enable_timing))
 
 
 def _run_backward(
@@ -168,15 +166,11 @@ def _run_backward(
     create: Any, inputs: Any = (), *more: Any, **options: Any,
 ) -> Any:  # fmt: skip
     settings = (gradients, retain, create, inputs, *more)
-
-    def run() -> Any:
-        return original(outputs, *settings, **options)
-
-    def run_watched() -> Any:
-        watch = streams.recorder.engine_watch
-        return run() if watch is None else watch.run(run, [*map(node_of, outputs)])
-
-    return streams.engine.run_backward(run_watched, outputs, gradients, inputs)
+    run = functools.partial(original, outputs, *settings, **options)
+    watch = streams.recorder.engine_watch
+    if watch is not None:
+        run = functools.partial(watch.run, run, [*map(node_of, outputs)])
+    return streams.engine.run_backward(run, outputs, gradients, inputs)
 
 
 # A replay queues work without Python, so no operator of it would be recorded.
@@ -201,7 +195,7 @@ _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
         torch,
         "Event",
         VirtualEvent,
-        lambda streams, _=None, **named: _create_event(streams, **named),
+        lambda s, _=None, **given: _create_event(s, **given),
     ),
     (torch.cuda, "Stream", VirtualStream, _create),
     (torch.cuda, "Event", VirtualEvent, _create_event),
@@ -237,18 +231,12 @@ def _new_group(
     asked = backend
     if known_libraries().issuperset(libraries_in(str(backend).lower())):
         backend = backend_options = None  # those of the default group
-    group = original(
-        ranks,
-        timeout,
-        backend,
-        backend_options,
-        pg_tag,
-        use_local_synchronization,
-        **options,
-    )
+    given = ranks, timeout, backend, backend_options, pg_tag, use_local_synchronization
+    group = original(*given, **options)
     if not use_local_synchronization:
-        given = range(dist.get_world_size()) if ranks is None else ranks
-        streams.note_group(sorted(given) if options.get("sort_ranks", True) else given)
+        members = range(dist.get_world_size()) if ranks is None else ranks
+        is_sorted = options.get("sort_ranks", True)
+        streams.note_group(sorted(members) if is_sorted else members)
     streams.backends.note(group, asked)
     return group
 
@@ -337,14 +325,12 @@ _AROUND_TORCH: tuple[tuple[Any, str, Replacement], ...] = (
 _STATIC = frozenset({"__new__", "from_local"})  # methods that get no object
 
 # Functions of torch that ask others of its module, and no device: torch's own.
-_AS_TORCH = frozenset(
-    {
-        *("get_gencode_flags", "host_memory_stats", "is_tf32_supported"),
-        *("max_memory_allocated", "max_memory_cached", "max_memory_reserved"),
-        *("memory_allocated", "memory_cached", "memory_reserved", "memory_stats"),
-        *("memory_summary", "reset_max_memory_allocated", "reset_max_memory_cached"),
-        *("CudaError", "DeferredCudaCallError", "cudaStatus"),
-    }
+_AS_TORCH = (
+    *("get_gencode_flags", "host_memory_stats", "is_tf32_supported"),
+    *("max_memory_allocated", "max_memory_cached", "max_memory_reserved"),
+    *("memory_allocated", "memory_cached", "memory_reserved", "memory_stats"),
+    *("memory_summary", "reset_max_memory_allocated", "reset_max_memory_cached"),
+    *("CudaError", "DeferredCudaCallError", "cudaStatus"),
 )
 
 
@@ -355,20 +341,14 @@ def _numbers_and_refusals() -> Iterator[tuple[Any, str, Replacement]]:
             for name, virtual in numbers.items():
                 if hasattr(module, name):
                     yield module, name, virtual
-    for module, known in _KNOWN:
+    for module in STATISTICS:
+        known = {*FUNCTIONS[module], *STATISTICS[module], *ANSWERED[module], *_AS_TORCH}
+        known |= {name for owner, name, *_ in _CLASSES if owner is module}
         for name in sorted(set(module.__all__) - known):
             if callable(getattr(module, name)) and not name.endswith(_LEGACY):
                 yield module, name, refusal(f"{module.__name__}.{name}")
 
 
-def _known(module: Any) -> frozenset[str]:
-    classes = (name for owner, name, *_ in _CLASSES if owner is module)
-    answered = (FUNCTIONS[module], STATISTICS[module], ANSWERED[module], _AS_TORCH)
-    return frozenset(itertools.chain(classes, *answered))
-
-
-# Modules of devices, and the names in them that are answered, elsewhere or by torch itself.
-_KNOWN = tuple((module, _known(module)) for module in STATISTICS)
 # Classes that stand for a dtype: `torch.cuda.FloatTensor`.
 _LEGACY = ("Tensor", "Storage")
 
@@ -385,12 +365,7 @@ _HELPERS: dict[str, Replacement] = {
 
 def _unless_seen(find: Find) -> Find:
     """Leave a rank that sees another device torch's own streams of the CPU, which order nothing."""
-
-    def find_here() -> Any:
-        streams = find()
-        return None if streams is None or streams.seen is not None else streams
-
-    return find_here
+    return lambda: own if (own := find()) is not None and own.seen is None else None
 
 
 def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:

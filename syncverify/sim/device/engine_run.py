@@ -85,7 +85,10 @@ class EngineRun:
             self.join()
             return self._caller
         if node is not self._running:
-            self._enter(node, own)
+            self._running, self._adding = node, None
+            self._await_gradients(node, own)
+            if not node.next_functions:
+                self._leaf_streams[own] = None
         return self._adding or own
 
     def join(self) -> None:
@@ -111,12 +114,6 @@ class EngineRun:
         for handle in self._handles:
             handle.remove()
 
-    def _enter(self, node: Any, own: VirtualStream) -> None:
-        self._running, self._adding = node, None
-        self._await_gradients(node, own)
-        if not node.next_functions:
-            self._leaf_streams[own] = None
-
     def _await_gradients(self, node: Any, own: VirtualStream) -> None:
         for mark in self._pending.pop(node, {}).values():
             self._streams.wait(own, mark, NoLine.AUTOGRAD)
@@ -130,12 +127,12 @@ class EngineRun:
         edges = zip(node.next_functions, gradients, strict=False)
         for (consumer, input_nr), gradient in edges:
             if consumer in self._nodes and gradient is not None:
-                self._feed(node, consumer, input_nr, gradient)
+                self._feed(self._nodes[node], consumer, input_nr, gradient)
 
     def _feed(
-        self, producer: Any, consumer: Any, input_nr: int, gradient: torch.Tensor
+        self, own: VirtualStream, consumer: Any, input_nr: int, gradient: torch.Tensor
     ) -> None:
-        own, other = self._nodes[producer], self._nodes[consumer]
+        other = self._nodes[consumer]
         is_first = (consumer, input_nr) not in self._fed
         self._fed.add((consumer, input_nr))
         pending = self._pending.setdefault(consumer, {})

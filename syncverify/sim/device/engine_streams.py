@@ -58,6 +58,7 @@ import bisect
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -97,13 +98,11 @@ class EngineStreams:
         self._default = streams.default
         self._frames = [_Frame(self._default)]
         # First sequence number of each segment, and the stream of its nodes.
-        self._starts = [0]
-        self._segments = [self._default]
+        self._segments = [(0, self._default)]
         self._has_tags = False
         # By id of the leaf: leaves that operators have used since the last change of streams,
         # and the stream of the first use. A strong reference would keep their memory.
-        self._used_leaves: dict[int, tuple[weakref.ref[torch.Tensor], VirtualStream]]
-        self._used_leaves = {}
+        self._used_leaves = dict[int, tuple[weakref.ref[torch.Tensor], VirtualStream]]()
         self._is_tagging = False
 
     def current(self) -> VirtualStream:
@@ -111,7 +110,16 @@ class EngineStreams:
         frame = self._frames[-1]
         if frame.run is None and frame.made_current is None:
             return frame.stream
-        return self._current_in(frame)
+        node = running_node()
+        if frame.made_current is not None:
+            if frame.made_current[0] is node:
+                return frame.made_current[1]
+            frame.made_current = None  # the node has ended
+        stream = frame.stream
+        if frame.run is not None:
+            stream = frame.run.stream_of_running(node)
+        self._note(stream)
+        return stream
 
     def set_current(self, stream: VirtualStream) -> None:
         """Make a stream current, until the running node ends if there is one."""
@@ -179,11 +187,8 @@ class EngineStreams:
         """
         if self.current() == self._default:
             return []
-        return [
-            self._tag_new_leaf(leaf)
-            for leaf in leaves
-            if leaf.requires_grad and leaf.is_leaf
-        ]
+        own = (leaf for leaf in leaves if leaf.requires_grad and leaf.is_leaf)
+        return [self._tag_new_leaf(leaf) for leaf in own]
 
     def _tag_new_leaf(self, leaf: torch.Tensor) -> GradientEdge:
         """Return the edge to a leaf's node, tagged with the stream on which it was made.
@@ -210,34 +215,18 @@ class EngineStreams:
             for reference, stream in used.values():
                 leaf = reference()
                 if leaf is not None and leaf.requires_grad and leaf.is_leaf:
-                    self._tag(leaf, stream)
-
-    def _tag(self, leaf: torch.Tensor, stream: VirtualStream) -> None:
-        tag = node_of(leaf).metadata.setdefault(_TAG, stream)
-        self._has_tags = self._has_tags or tag != self._default
-
-    def _current_in(self, frame: _Frame) -> VirtualStream:
-        node = running_node()
-        if frame.made_current is not None:
-            if frame.made_current[0] is node:
-                return frame.made_current[1]
-            frame.made_current = None  # the node has ended
-        stream = frame.stream
-        if frame.run is not None:
-            stream = frame.run.stream_of_running(node)
-        self._note(stream)
-        return stream
+                    tag = node_of(leaf).metadata.setdefault(_TAG, stream)
+                    self._has_tags = self._has_tags or tag != self._default
 
     def _note(self, stream: VirtualStream) -> None:
         """Note that the stream of all nodes made from now on is `stream`."""
-        if stream == self._segments[-1]:
+        if stream == self._segments[-1][1]:
             return
         number = next_sequence_number()
-        if self._starts[-1] == number and number:  # no node was made meanwhile
-            del self._starts[-1], self._segments[-1]
-        if not self._segments or stream != self._segments[-1]:
-            self._starts.append(number)
-            self._segments.append(stream)
+        if self._segments[-1][0] == number and number:  # no node was made meanwhile
+            del self._segments[-1]
+        if not self._segments or stream != self._segments[-1][1]:
+            self._segments.append((number, stream))
 
     def _follow(
         self,
@@ -265,7 +254,8 @@ class EngineStreams:
             return tag
         is_accumulation = node.name().endswith("AccumulateGrad")
         number = first_user if is_accumulation else sequence_number_of(node)
-        return self._segments[bisect.bisect_right(self._starts, number) - 1]
+        after = bisect.bisect_right(self._segments, number, key=itemgetter(0))
+        return self._segments[after - 1][1]
 
 
 class _Use(torch.autograd.Function):

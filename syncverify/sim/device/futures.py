@@ -45,7 +45,7 @@ class FutureSource(Protocol):
         """Call a function when the result is in memory."""
 
 
-class Marked:
+class Marked(FutureSource):
     """A result that comes with that of `before`, and a mark after it once it is there."""
 
     def __init__(self, streams: RankStreams, before: FutureSource) -> None:
@@ -63,21 +63,21 @@ class Marked:
         while self._waiting:
             self._waiting.pop(0)()
 
+    @override
     def settle(self) -> None:
-        """Block this rank until the result is in memory."""
         self.settle_in_turn()
 
+    @override
     def settle_in_turn(self) -> None:
-        """Block this rank until the result is in memory, or known to fail."""
         self._before.settle_in_turn()
 
+    @override
     def order(self) -> None:
-        """Order the current stream after the mark."""
         if self._mark is not None:
             self._streams.wait(self._streams.current(), self._mark)
 
+    @override
     def when_settled(self, run: Callable[[], None]) -> None:
-        """Call a function when the result is in memory."""
         if self._mark is None:
             self._waiting.append(run)
         else:
@@ -143,9 +143,7 @@ class LazyFuture(torch.futures.Future[Any]):
         called = _CallbackResult(self._streams, self._source)
         self._streams.callbacks.append(called)
         future = LazyFuture(self._streams, called)
-        self._source.when_settled(
-            lambda: called.run(lambda: _complete(future, lambda: callback(self)))
-        )
+        self._source.when_settled(lambda: called.run(future, lambda: callback(self)))
         return future
 
     @override
@@ -157,7 +155,7 @@ class LazyFuture(torch.futures.Future[Any]):
 class _CallbackResult(Marked):
     """The result of a callback, which runs after another result."""
 
-    def run(self, callback: Callable[[], None]) -> None:
+    def run(self, future: LazyFuture, callback: Callable[[], Any]) -> None:
         """Run the callback on a new stream, and the callbacks of its own future."""
         self._streams.callbacks.remove(self)
         stream = self._streams.new_callback_stream()
@@ -165,7 +163,10 @@ class _CallbackResult(Marked):
         # a stream that waits for the mark is ordered after the callback.
         with self._streams.keeping_inputs() as self._kept, stream:
             self._before.order()
-            callback()
+            try:
+                future.set_result(callback())
+            except Exception as error:  # noqa: BLE001  # raised again by `wait` and `value`
+                future.set_exception(error)
             self.put_mark()
         self.run_waiting()
 
@@ -178,28 +179,24 @@ class _CallbackResult(Marked):
                 self._streams.let_go_of_inputs(let_go)
 
 
-def _complete(future: LazyFuture, compute: Callable[[], Any]) -> None:
-    try:
-        future.set_result(compute())
-    except Exception as error:  # noqa: BLE001  # raised again by `wait` and `value`
-        future.set_exception(error)
-
-
-class _Settled:
+class _Settled(FutureSource):
     """A result in memory, after which a stream can be ordered by several orders."""
 
     def __init__(self, orders: Sequence[Callable[[], None]] = ()) -> None:
         self._orders = orders
 
+    @override
     def settle_in_turn(self) -> None:
         """Do nothing: the result is in memory."""
 
     settle = settle_in_turn
 
+    @override
     def order(self) -> None:
         for order in self._orders:
             order()
 
+    @override
     def when_settled(self, run: Callable[[], None]) -> None:
         run()
 

@@ -9,9 +9,7 @@ a CUDA device is refused.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
 
 import torch
 
@@ -29,16 +27,14 @@ def host_streams(find: Find) -> AbstractContextManager[None]:
 
     `find` returns the `StreamQueues` of the calling thread; None leaves torch's own.
     """
-    return installed(itertools.chain(stream_names(find), _memory(find)))
+    memory = (
+        (torch.Tensor, name, by_thread(getattr(torch.Tensor, name), virtual, find=find))
+        for name, virtual in _MEMORY.items()
+    )
+    return installed(itertools.chain(stream_names(find), memory))
 
 
-def _memory(find: Find) -> Iterator[tuple[Any, str, Any]]:
-    """Yield functions about memory that torch offers beside a GPU only."""
-    for name, virtual in _MEMORY.items():
-        original = getattr(torch.Tensor, name)
-        yield torch.Tensor, name, by_thread(original, virtual, find=find)
-
-
+# Functions about memory that torch offers beside a GPU only.
 _MEMORY: dict[str, Replacement] = {
     "pin_memory": lambda _, tensor, *__: tensor.clone(),
     "record_stream": lambda *_: None,

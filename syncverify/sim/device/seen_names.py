@@ -93,14 +93,6 @@ _GROUP_MODULES = (
     "torch.distributed.fsdp._optim_utils",
 )
 _UNPINNED = ("empty_permuted", "scalar_tensor", "tril_indices", "triu_indices")
-_OF_DATA = ("as_tensor", "asarray", "tensor")
-_OF_BYTES = (
-    (torch, "from_dlpack"),
-    (torch, "from_numpy"),
-    (torch, "frombuffer"),
-    (torch.utils.dlpack, "from_dlpack"),
-)
-_NEW = ("empty", "empty_strided", "full", "ones", "tensor", "zeros")
 
 
 def seen_names() -> Iterator[tuple[Any, str, Any]]:
@@ -152,11 +144,12 @@ def _by_name(
 def _places() -> Iterator[tuple[Any, str, Replacement]]:
     for name in (*FACTORIES, *_UNPINNED):
         yield torch, name, _make
-    for name in _OF_DATA:
+    for name in ("as_tensor", "asarray", "tensor"):
         yield torch, name, _take_data
-    for owner, name in _OF_BYTES:
-        yield owner, name, _take_bytes
-    for name in _NEW:
+    for name in ("from_dlpack", "from_numpy", "frombuffer"):
+        yield torch, name, _take_bytes
+    yield torch.utils.dlpack, "from_dlpack", _take_bytes
+    for name in ("empty", "empty_strided", "full", "ones", "tensor", "zeros"):
         yield torch.Tensor, f"new_{name}", _make
     yield torch.Tensor, "cpu", _to_host
     yield torch.Tensor, "cuda", _to_device
@@ -386,9 +379,8 @@ def _to(
 
 def _numbered(original: Replacement, _: _Line, *args: Any, **options: Any) -> Any:
     """Read the arguments of `Module.to`, the first of which may be the number of a GPU."""
-    first, *rest = (*args, None)
-    if isinstance(first, int):
-        return original(named_device(first), *rest[:-1], **options)
+    if args and isinstance(args[0], int):
+        args = named_device(args[0]), *args[1:]
     return original(*args, **options)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,7 @@ from syncverify.sim.device.virtual_streams import (
     own_stream,
 )
 from syncverify.sim.turns.refusals import is_own_thread, refuse_thread
-from syncverify.sim.turns.stalls import Wait
+from syncverify.sim.turns.stalls import TurnTaking, Wait
 from syncverify.trace.records import (
     ClockCompared,
     GroupMade,
@@ -36,16 +36,13 @@ from syncverify.trace.records import (
     ShardGiven,
     StreamCreated,
     StreamWait,
+    TraceRecord,
 )
 from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_frames, calling_line, ordering_line
 
-if TYPE_CHECKING:
-    from syncverify.sim.turns.stalls import TurnTaking
-
-
 # By stream: the latest mark that is reached. Marks count up on a rank.
-_Reached = dict[str, int]
+_Reached = Counter[str]
 
 
 class ReachedMarks:
@@ -57,29 +54,28 @@ class ReachedMarks:
     """
 
     def __init__(self) -> None:
-        self._host: _Reached = {}
+        self._host = _Reached()
         # Marks reached for certain once a stream has reached its end, or a mark.
-        self._at_end: dict[str, _Reached] = {}
+        self._at_end = defaultdict[str, _Reached](_Reached)
         self._at_mark: dict[int, tuple[str, _Reached]] = {}
 
     def mark(self, stream: str, mark: int) -> None:
         """Note a mark at the end of a stream; all queued work comes after the host's waits."""
-        passed = self._at_end.setdefault(stream, {})
-        _merge(passed, self._host)
-        passed[stream] = mark
-        self._at_mark[mark] = (stream, dict(passed))
+        self._at_end[stream] |= self._host
+        self._at_end[stream][stream] = mark
+        self._at_mark[mark] = stream, self._at_end[stream].copy()
 
     def wait(self, stream: str, mark: int) -> None:
         """Note that a stream waits for a mark."""
-        _merge(self._at_end.setdefault(stream, {}), self._at_mark[mark][1])
+        self._at_end[stream] |= self._at_mark[mark][1]
 
     def wait_on_host(self, mark: int) -> None:
         """Note that the host waits for a mark."""
-        _merge(self._host, self._at_mark[mark][1])
+        self._host |= self._at_mark[mark][1]
 
     def host_has_reached(self, mark: int) -> bool:
         """Tell whether the host knows that the device has reached a mark."""
-        return self._host.get(self._at_mark[mark][0], 0) >= mark
+        return self._host[self._at_mark[mark][0]] >= mark
 
     def host_has_reached_end(self, stream: str) -> bool:
         """Return whether the host knows that a stream has reached its last mark.
@@ -87,13 +83,7 @@ class ReachedMarks:
         True even if operators came after the last mark or wait, since operators are not
         recorded here: "not yet" would be wrong for an idle stream.
         """
-        at_end = self._at_end.get(stream, {})
-        return all(self._host.get(other, 0) >= mark for other, mark in at_end.items())
-
-
-def _merge(passed: _Reached, other: _Reached) -> None:
-    for stream, mark in other.items():
-        passed[stream] = max(mark, passed.get(stream, 0))
+        return self._at_end[stream] <= self._host
 
 
 class RankStreams(StreamQueues):
@@ -158,9 +148,11 @@ class RankStreams(StreamQueues):
     @override
     def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
         stream = super().create(device, priority)
-        recorder, source = self.recorder, calling_line()
-        recorder.trace.append(StreamCreated(recorder.moment, stream.name, source))
+        self._record(StreamCreated, stream.name, calling_line())
         return stream
+
+    def _record(self, kind: Callable[..., TraceRecord], *fields: object) -> None:
+        self.recorder.trace.append(kind(self.recorder.moment, *fields))
 
     def internal(self, name: str) -> str:
         """Register a stream that subjects cannot see, and return its name."""
@@ -218,37 +210,26 @@ class RankStreams(StreamQueues):
 
     def note_clock(self) -> None:
         """Note that the calling line compares a time of a clock; each line once."""
-        line, recorder = calling_line(), self.recorder
+        line = calling_line()
         if line not in self._clock_lines:
             self._clock_lines.add(line)
-            recorder.trace.append(
-                ClockCompared(recorder.moment, self.current().name, line)
-            )
+            self._record(ClockCompared, self.current().name, line)
 
     def note_group(self, ranks: Sequence[int]) -> None:
         """Note that the rank makes a group as every rank has to."""
-        recorder, (source, callers) = self.recorder, calling_frames()
-        stream = self.current().name
-        recorder.trace.append(
-            GroupMade(recorder.moment, stream, tuple(ranks), source, callers)
-        )
+        frames = calling_frames()
+        self._record(GroupMade, self.current().name, tuple(ranks), *frames)
 
     def note_shard(self, shard: torch.Tensor, ranks: Sequence[int]) -> None:
         """Note a shard that comes without the shape of its whole tensor."""
-        recorder, (source, _) = self.recorder, calling_frames()
-        stream, shape = self.current().name, tuple(shard.shape)
-        recorder.trace.append(
-            ShardGiven(recorder.moment, stream, shape, tuple(ranks), source)
-        )
+        stream, shape, (source, _) = self.current().name, shard.shape, calling_frames()
+        self._record(ShardGiven, stream, tuple(shape), tuple(ranks), source)
 
     @override
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         _refuse_own_thread()
         self._num_marks += 1
-        recorder, source = self.recorder, origin or ordering_line()
-        recorder.trace.append(
-            Mark(recorder.moment, stream.name, self._num_marks, source)
-        )
+        self._record(Mark, stream.name, self._num_marks, origin or ordering_line())
         self._reached.mark(stream.name, self._num_marks)
         return self._num_marks
 
@@ -259,8 +240,7 @@ class RankStreams(StreamQueues):
         _refuse_own_thread()
         if origin is None and is_ignored("stream_wait"):
             return
-        recorder, source = self.recorder, origin or ordering_line()
-        recorder.trace.append(StreamWait(recorder.moment, stream.name, mark, source))
+        self._record(StreamWait, stream.name, mark, origin or ordering_line())
         self._reached.wait(stream.name, mark)
 
     @override
@@ -268,9 +248,8 @@ class RankStreams(StreamQueues):
         # A thread that waits orders what it reads then, and its rank once that waits for it.
         if is_asked_for and is_ignored("host_wait"):
             return
-        wait = functools.partial(
-            self._wait_on_host, mark, ordering_line(), is_asked_for
-        )
+        told = mark, ordering_line(), is_asked_for
+        wait = functools.partial(self._wait_on_host, *told)
         is_beside_rank = own_streams() is None and is_own_thread()
         if not is_beside_rank:
             wait()
@@ -279,8 +258,7 @@ class RankStreams(StreamQueues):
 
     def _wait_on_host(self, mark: int, source: Origin, is_asked_for: bool) -> None:  # noqa: FBT001  # of one caller
         self.require_values()
-        recorder = self.recorder
-        recorder.trace.append(HostWait(recorder.moment, mark, source, is_asked_for))
+        self._record(HostWait, mark, source, is_asked_for)
         self._reached.wait_on_host(mark)
 
     def require_values(self) -> None:

@@ -233,9 +233,7 @@ class VirtualEvent:
 
     def query(self) -> bool:
         """Tell whether the device has passed the mark."""
-        if self._mark is None:
-            return True
-        return self._streams.is_done(self._mark)
+        return self._mark is None or self._streams.is_done(self._mark)
 
     cuda_event = RefusedAttribute("Event.cuda_event")  # a torch without CUDA lacks it
     ipc_handle: Any = refusal("events of other processes")

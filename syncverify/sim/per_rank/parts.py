@@ -118,11 +118,10 @@ class Table:
         entries, shared = self._entries, self._shared
         if entries == shared:
             return None
-        missing = object()
         new = {
             name: value
             for name, value in entries.items()
-            if shared.get(name, missing) is not value
+            if shared.get(name, _MISSING) is not value
         }
         lost = shared.keys() - entries.keys()
         entries.clear()
@@ -145,15 +144,6 @@ def attribute(owner: Any, name: str) -> Value:
 
 # Bytes of the state of NumPy's Mersenne Twister: 624 words, and a position among them.
 _NUM_BYTES: Final = 4 * (624 + 1)
-
-
-def _generators() -> Iterator[ProcessPart]:
-    """Yield the generators; what an import draws, the importing rank draws."""
-    cpu = torch.default_generator
-    # To copy the state of torch's is faster than to compare it.
-    yield Value(cpu.get_state, cpu.set_state, lambda *_: False, is_imported=False)
-    yield Value(random.getstate, random.setstate, operator.eq, is_imported=False)
-    yield _OfNumpy()
 
 
 class _NumpyState(NamedTuple):
@@ -233,19 +223,9 @@ class _OfNumpy:
         return address
 
 
-def _hooks() -> Iterator[ProcessPart]:
-    """Yield the registries of hooks of all modules and of all optimizers.
-
-    torch's `CommDebugMode` and `ModuleTracker` register such hooks for the length of a block.
-    """
-    for registry in hook_registries().values():
-        yield Table(registry)
-    yield attribute(*FULL_BACKWARD_HOOKS)
-
-
 _DISPATCHER: Any = DTensor._op_dispatcher  # noqa: SLF001
 _HANDLERS: Final = "_custom_op_handlers"
-# State of DTensor that a program changes for the length of a block.
+# State of DTensor that a program changes for the length of a block; a torch may lack some.
 _OF_DTENSOR: Final[tuple[tuple[Any, str], ...]] = (
     (_DISPATCHER, _HANDLERS),  # of operators: `loss_parallel`, `context_parallel`
     (_DISPATCHER, "_allow_implicit_replication"),  # `implicit_replication`
@@ -256,17 +236,30 @@ _OF_DTENSOR: Final[tuple[tuple[Any, str], ...]] = (
 )
 
 
-def _dtensor_tables() -> Iterator[ProcessPart]:
-    """Yield the parts of DTensor; one that this torch lacks is left out."""
+def _set_filters(filters: Any) -> None:
+    warnings.filters = filters
+    with warnings.catch_warnings():  # its end makes Python look at filters again
+        pass
+
+
+def process_parts() -> Iterator[ProcessPart]:
+    """Yield the parts, as they are at the start of a run; functions are one more."""
+    # Generators: what an import draws, the importing rank draws. To copy the state of torch's is
+    # faster than to compare it.
+    cpu = torch.default_generator
+    yield Value(cpu.get_state, cpu.set_state, lambda *_: False, is_imported=False)
+    yield Value(random.getstate, random.setstate, operator.eq, is_imported=False)
+    yield _OfNumpy()
+    # Hooks of all modules and of all optimizers. torch's `CommDebugMode` and `ModuleTracker`
+    # register such hooks for the length of a block.
+    yield from map(Table, hook_registries().values())
+    yield attribute(*FULL_BACKWARD_HOOKS)
     for owner, name in _OF_DTENSOR:
         if hasattr(owner, name):
             yield attribute(owner, name)
     # The table itself is changed as well as replaced.
     yield Table(getattr(_DISPATCHER, _HANDLERS))
-
-
-def _fsdp_profiler() -> Iterator[ProcessPart]:
-    """Yield the phases that the profiler of FSDP1 names, if the process has imported FSDP1."""
+    # Phases that the profiler of FSDP1 names, if the process has imported FSDP1.
     module = sys.modules.get("torch.distributed.fsdp._debug_utils")
     profiler: Any = getattr(module, "SimpleProfiler", None)
     if profiler is not None:
@@ -277,10 +270,6 @@ def _fsdp_profiler() -> Iterator[ProcessPart]:
             phases.update(named)
 
         yield Value(lambda: frozenset(phases), fill, operator.eq)
-
-
-def _settings() -> Iterator[ProcessPart]:
-    """Yield the settings of torch and Python, such as the default dtype."""
     for setting in RANK_SETTINGS.values():
         yield Value(setting.read, setting.set, operator.eq)
     # Filters belong to a rank within `warnings.catch_warnings()`; outside of such a block, all
@@ -288,15 +277,3 @@ def _settings() -> Iterator[ProcessPart]:
     yield Value(lambda: warnings.filters, _set_filters, operator.is_)
     for name in ("stdout", "stderr"):
         yield attribute(sys, name)
-
-
-def _set_filters(filters: Any) -> None:
-    warnings.filters = filters
-    with warnings.catch_warnings():  # its end makes Python look at filters again
-        pass
-
-
-def process_parts() -> Iterator[ProcessPart]:
-    """Yield the parts, as they are at the start of a run; functions are one more."""
-    for kind in (_generators, _hooks, _dtensor_tables, _fsdp_profiler, _settings):
-        yield from kind()

@@ -72,24 +72,21 @@ class Functions:
         for (owner, name), function in change.items():
             set_own_value(owner, name, function)
 
-    @contextmanager
-    def watching_mocks(self) -> Iterator[None]:
+    def watching_mocks(self) -> AbstractContextManager[Any]:
         """Watch what `unittest.mock` replaces, for a block."""
         kind: Any = mock._patch  # noqa: SLF001  # of all patches
         enter = kind.__enter__
 
         def enter_watched(patch: Any) -> Any:
-            if own_rank() is not None:
-                self._watch(patch.getter(), patch.attribute)
+            owner = None if own_rank() is None else patch.getter()
+            if isinstance(
+                owner, type(sys) | type
+            ):  # it has the value of all ranks still
+                place = owner, patch.attribute
+                self._shared.setdefault(place, own_value(*place))
             return enter(patch)
 
-        with mock.patch.object(kind, "__enter__", enter_watched):
-            yield
-
-    def _watch(self, owner: Any, name: str) -> None:
-        """Watch an attribute that is to be replaced, and has its value of all ranks."""
-        if isinstance(owner, type(sys) | type):
-            self._shared.setdefault((owner, name), own_value(owner, name))
+        return mock.patch.object(kind, "__enter__", enter_watched)
 
 
 def _assigned() -> Iterator[tuple[Any, str]]:
@@ -100,8 +97,9 @@ def _assigned() -> Iterator[tuple[Any, str]]:
         yield from ((owner, name) for name in names if hasattr(owner, name))
 
 
-@contextmanager
-def _imports_apart(apart: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+def _imports_apart(
+    apart: Callable[[], AbstractContextManager[None]],
+) -> AbstractContextManager[Any]:
     """Run each import of a rank within a context, for a block; an import within it runs plainly."""
     bootstrap: Any = importlib._bootstrap  # noqa: SLF001
     load = bootstrap._find_and_load  # noqa: SLF001
@@ -118,8 +116,7 @@ def _imports_apart(apart: Callable[[], AbstractContextManager[None]]) -> Iterato
         finally:
             is_importing = False
 
-    with mock.patch.object(bootstrap, "_find_and_load", load_apart):
-        yield
+    return mock.patch.object(bootstrap, "_find_and_load", load_apart)
 
 
 class StateOfRanks:

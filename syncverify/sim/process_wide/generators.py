@@ -64,15 +64,10 @@ class StepDraws:
         )
 
 
-def _of_numpy(step: int) -> object:
-    numpy_random = _numpy_random()
-    return step if numpy_random is None else numpy_random.bytes(8)
-
-
 _DRAWS: Final[Mapping[str, Callable[[int], object]]] = {
     _TORCH: lambda _: torch.empty((), dtype=torch.int64, device="cpu").random_().item(),
     _PYTHON: lambda _: random.getrandbits(64),
-    _NUMPY: _of_numpy,
+    _NUMPY: lambda step: _numpy_random().bytes(8) if _numpy_random() else step,
 }
 
 
@@ -129,32 +124,21 @@ def seed_torch(seed: int) -> None:
 
 @contextmanager
 def restored_generators() -> Iterator[None]:
-    """Restore the generators after a block."""
+    """Restore the generators after a block; numpy's if numpy is there before it."""
     torch_state, python_state = torch.get_rng_state(), random.getstate()
-    try:
-        with _restored_numpy():
-            yield
-    finally:
-        torch.set_rng_state(torch_state)
-        random.setstate(python_state)
-
-
-@contextmanager
-def _restored_numpy() -> Iterator[None]:
-    """Restore numpy's generator and its state after a block, if numpy is there before it."""
     numpy_random = _numpy_random()
-    if numpy_random is None:
-        yield
-        return
-    state = numpy_random.get_state(legacy=False)
     # numpy before 1.24 keeps one generator for ever.
     generator = getattr(numpy_random, "get_bit_generator", lambda: None)()
+    numpy_state = numpy_random and numpy_random.get_state(legacy=False)
     try:
         yield
     finally:
         if generator is not None:
             numpy_random.set_bit_generator(generator)
-        numpy_random.set_state(state)
+        if numpy_random is not None:
+            numpy_random.set_state(numpy_state)
+        torch.set_rng_state(torch_state)
+        random.setstate(python_state)
 
 
 @contextmanager

@@ -37,14 +37,10 @@ def ranks_per_machine(world_size: int) -> int:
 def one_machine(num_devices: int | None = None) -> Iterator[None]:
     """Let all ranks share a machine within a block, as the tests of a project assume.
 
-    Args:
-        num_devices: Number of its devices; None for that of an outer block, or one a rank.
+    Its devices are `num_devices`; None for those of an outer block, or one a rank.
     """
-    num_devices = num_devices or _MACHINES.num_devices
-    with (
-        holding(_MACHINES, "is_one", True),
-        holding(_MACHINES, "num_devices", num_devices),
-    ):
+    number = num_devices or _MACHINES.num_devices
+    with holding(_MACHINES, "is_one", True), holding(_MACHINES, "num_devices", number):
         yield
 
 

@@ -27,15 +27,6 @@ from syncverify.sim.process_wide.surroundings import (
 from syncverify.trace.source_lines import working_directory
 
 _BACKENDS: Any = torch.backends  # the stubs do not know all of its attributes
-# Objects with an attribute `fp32_precision`, by the name in a text.
-_MATRIX_PRODUCTS: Final[Mapping[str, Any]] = {
-    "CUDA": _BACKENDS.cuda.matmul,
-    "oneDNN": _BACKENDS.mkldnn.matmul,
-}
-_CUDNN: Final[Mapping[str, Any]] = {
-    "convolutions": _BACKENDS.cudnn.conv,
-    "recurrent layers": _BACKENDS.cudnn.rnn,
-}
 
 
 class _Parts(NamedTuple):
@@ -83,7 +74,8 @@ def _of_parts(
 ) -> _Setting:
     """Return a setting of all parts, whose value is that of each part where they differ.
 
-    `common` is set before the parts.
+    `flags` are objects with an attribute `fp32_precision`, by the name in a text. `common` is set
+    before the parts.
     """
 
     def read_all() -> Any:
@@ -105,8 +97,7 @@ def _of_parts(
 
 
 def _attribute(owner: Any, name: str) -> _Setting:
-    read, write = (functools.partial(f, owner, name) for f in (getattr, setattr))
-    return _Setting(read, write)
+    return _Setting(*(functools.partial(f, owner, name) for f in (getattr, setattr)))
 
 
 def _go_to(folder: str) -> None:
@@ -138,7 +129,7 @@ RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     "torch's precision of matrix products": _of_parts(
         torch.get_float32_matmul_precision,
         torch.set_float32_matmul_precision,
-        _MATRIX_PRODUCTS,
+        {"CUDA": _BACKENDS.cuda.matmul, "oneDNN": _BACKENDS.mkldnn.matmul},
         "highest",
     ),
     # One call sets both.
@@ -157,7 +148,8 @@ RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     "cuDNN's benchmark mode": _attribute(torch.backends.cudnn, "benchmark"),
     "cuDNN's deterministic mode": _attribute(torch.backends.cudnn, "deterministic"),
     "cuDNN's use of TF32": _of_parts(
-        *_attribute(torch.backends.cudnn, "allow_tf32"), _CUDNN
+        *_attribute(_BACKENDS.cudnn, "allow_tf32"),
+        {"convolutions": _BACKENDS.cudnn.conv, "recurrent layers": _BACKENDS.cudnn.rnn},
     ),
 }
 # Settings of the whole process that ranks which are threads share.

@@ -43,22 +43,15 @@ def hook_registries() -> Mapping[str, MutableMapping[int, Any]]:
     }
 
 
-_OWNERS: Final[tuple[tuple[str, Any, tuple[str, ...]], ...]] = (
-    (
-        "torch",
-        torch,
-        ("allclose", "cat", "equal", "isclose", "isfinite", "stack", "where", "zeros"),
-    ),
-    (
-        "torch.Tensor",
-        torch.Tensor,
-        ("all", "any", "clone", "detach", "double", "equal", "isfinite", "reshape"),
-    ),
-)
+_OF_TORCH = "allclose", "cat", "equal", "isclose", "isfinite", "stack", "where", "zeros"
+_OF_TENSORS = "all", "any", "clone", "detach", "double", "equal", "isfinite", "reshape"
 # As they are before any subject is imported.
 _ORIGINALS: Final = tuple(
     (f"{text}.{name}", owner, name, getattr(owner, name))
-    for text, owner, names in _OWNERS
+    for text, owner, names in (
+        ("torch", torch, _OF_TORCH),
+        ("torch.Tensor", torch.Tensor, _OF_TENSORS),
+    )
     for name in names
 )
 
@@ -104,31 +97,30 @@ class Surroundings:
         # ranks that are threads overlap. A change for good is one of this list.
         self._list_of_filters: Any = warnings.filters  # typed as if it were constant
         self._filters = [*warnings.filters]
-        self._hooks = {
-            name: dict(registry) for name, registry in hook_registries().items()
-        }
+        self._hooks = {name: dict(each) for name, each in hook_registries().items()}
 
     def changed(self) -> tuple[str, ...]:
         """Name the changes, unless an import of a package may have made them."""
-        if self._has_imported():
-            return ()
-        filters: tuple[str, ...] = ()
+        return () if self._has_imported() else tuple(self._changes())
+
+    def _changes(self) -> Iterator[str]:
+        now = _variables()
+        for name in sorted({*now, *self._variables}) if now != self._variables else ():
+            before, after = self._variables.get(name), now.get(name)
+            text = os.fsdecode(name)
+            if before != after and not text.startswith(_PREFIXES_OF_TORCH):
+                yield f"the environment's {text} is {_shown(after)}, was {_shown(before)}"
         if self._list_of_filters != self._filters:
-            filters = ("Python's filters of warnings are not those of before",)
-        return (*self._changed_variables(), *filters)
+            yield "Python's filters of warnings are not those of before"
 
     def hooks_changed(self) -> tuple[str, ...]:
         """Name the changes of global hooks, unless an import may have made them."""
         if self._has_imported():
             return ()
-        keys = {
-            name: (registry.keys(), self._hooks[name].keys())
-            for name, registry in hook_registries().items()
-        }
         return tuple(
-            f"{name}: {len(now - before)} new, {len(before - now)} removed"
-            for name, (now, before) in keys.items()
-            if now != before
+            f"{name}: {len(now.keys() - before)} new, {len(before - now.keys())} removed"
+            for name, now in hook_registries().items()
+            if now.keys() != (before := self._hooks[name].keys())
         )
 
     def restore(self) -> None:
@@ -154,16 +146,6 @@ class Surroundings:
         return any(
             name.partition(".")[0] not in sys.stdlib_module_names for name in new
         )
-
-    def _changed_variables(self) -> Iterator[str]:
-        now = _variables()
-        if now == self._variables:
-            return
-        for name in sorted({*now, *self._variables}):
-            before, after = self._variables.get(name), now.get(name)
-            text = os.fsdecode(name)
-            if before != after and not text.startswith(_PREFIXES_OF_TORCH):
-                yield f"the environment's {text} is {_shown(after)}, was {_shown(before)}"
 
 
 def _shown(value: bytes | None) -> str:

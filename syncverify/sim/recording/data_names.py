@@ -19,7 +19,7 @@ import dataclasses
 import hashlib
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,6 +49,10 @@ class NamingRecorder(RankRecorder):
         self._leaves: dict[int, weakref.ref[torch.Tensor]] = {}
         # Numbers of storages: of a gradient, and of its leaf.
         self._leaf_of: dict[int, int] = {}
+        # Names of data, by the number of the storage that holds it.
+        self._names: dict[int, str] = {}
+        self._counts = Counter[str]()
+        self._lines: dict[RawFrames, str] = {}
 
     @override
     def _note_leaves(self, leaves: list[torch.Tensor]) -> None:
@@ -84,41 +88,23 @@ class NamingRecorder(RankRecorder):
 
     @override
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
-        self.trace[:] = _with_data_names(self.trace, raw, self._leaf_of)
+        done, found = 0, list[TraceRecord]()
+        accesses = (each for each in raw if isinstance(each, RawAccess))
+        for access in sorted(accesses, key=lambda each: each.position):
+            found += map(self._named, self.trace[done : access.position])
+            done = access.position
+            self._name_filled(access)
+        found += map(self._named, self.trace[done:])
+        self.trace[:] = found
         return super()._finished(raw)
 
-
-def _with_data_names(
-    events: Sequence[TraceRecord],
-    raw: Iterable[RawAccess | RawFree | RawPlace],
-    leaf_of: Mapping[int, int],
-) -> list[TraceRecord]:
-    """Return a rank's events in host order; collectives have the names of their data."""
-    names, done = _DataNames(leaf_of), 0
-    found = list[TraceRecord]()
-    accesses = (each for each in raw if isinstance(each, RawAccess))
-    for access in sorted(accesses, key=lambda each: each.position):
-        found += map(names.named, events[done : access.position])
-        done = access.position
-        names.note(access)
-    found += map(names.named, events[done:])
-    return found
-
-
-class _DataNames:
-    """The names of the data of one rank, by the number of the storage that holds it."""
-
-    def __init__(self, leaf_of: Mapping[int, int]) -> None:
-        self._leaf_of = leaf_of
-        self._names: dict[int, str] = {}
-        self._counts = Counter[str]()
-        self._lines: dict[RawFrames | NoLine, str] = {}
-
-    def note(self, access: RawAccess) -> None:
+    def _name_filled(self, access: RawAccess) -> None:
         """Name the data with which an operator fills memory."""
-        read = dict.fromkeys(each.storage.number for each in access.reads)
-        used = (each.storage.number for each in (*access.made, *access.writes))
-        filled = [number for number in dict.fromkeys(used) if number not in read]
+        read, used = (
+            dict.fromkeys(each.storage.number for each in regions)
+            for regions in (access.reads, (*access.made, *access.writes))
+        )
+        filled = [number for number in used if number not in read]
         if not filled:
             return
         cause = self._cause(access, [*read])
@@ -133,13 +119,10 @@ class _DataNames:
         is_copy = access.operator.split(".")[1] in _COPIES and all(sources)
         if isinstance(access.line, NoLine) or (sources and not is_copy):
             return ""
-        key = f"{access.operator} {self._line(access.line)} {sources}"
+        if access.line not in self._lines:
+            self._lines[access.line] = repr(frames_of(access.line))
+        key = f"{access.operator} {self._lines[access.line]} {sources}"
         return hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
-
-    def _line(self, line: RawFrames) -> str:
-        if line not in self._lines:
-            self._lines[line] = repr(frames_of(line))
-        return self._lines[line]
 
     def _name(self, number: int) -> str:
         leaf = self._leaf_of.get(number)
@@ -148,7 +131,7 @@ class _DataNames:
         of_leaf = self._names.get(leaf, "")
         return f"gradient of {of_leaf}" if of_leaf else ""
 
-    def named(self, event: TraceRecord) -> TraceRecord:
+    def _named(self, event: TraceRecord) -> TraceRecord:
         """Return an event; a collective gets the names of its data."""
         if not isinstance(event, CollectiveLaunch):
             return event

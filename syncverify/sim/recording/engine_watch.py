@@ -16,9 +16,9 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -27,7 +27,6 @@ from syncverify.sim.device.torch_internals import running_node
 from syncverify.sim.recording.raw_accesses import RawPlace
 from syncverify.trace.engine_log import EnginePass, EngineStep, graph_nodes, reachable
 from syncverify.trace.engine_log import HookKind as Kind
-from syncverify.trace.records import Moment
 from syncverify.trace.source_files import is_engine, may_hold_hooks
 from syncverify.trace.source_lines import SourceLine
 from syncverify.trace.stacks import line_of
@@ -53,24 +52,11 @@ class _Span:
 
 
 class EngineWatch:
-    """Logs the backward passes of one rank.
+    """Logs the backward passes of one rank, for its `RankRecorder`."""
 
-    `place` returns a new mark of the present place in the trace, `stream` the name of the current
-    stream, `parameters` those of the training program by name.
-    """
-
-    def __init__(
-        self,
-        place: Callable[[], RawPlace],
-        moment: Callable[[], Moment],
-        stream: Callable[[], str],
-        parameters: Callable[[], Mapping[str, torch.Tensor]],
-    ) -> None:
-        self.place = place
-        self.stream = stream
+    def __init__(self, recorder: Any) -> None:
+        self.recorder = recorder
         self.order = itertools.count()
-        self._moment = moment
-        self._parameters = parameters
         # Each pass without its steps, and those.
         self._passes = list[tuple[EnginePass, list[_Span]]]()
         self._num_nodes = 0
@@ -83,8 +69,8 @@ class EngineWatch:
             return run()
         numbers = {node: self._num_nodes + at for at, node in enumerate(nodes)}
         within = self._running[-1].number_of_running if self._running else None
-        drawn = graph_nodes(numbers, self._parameters())
-        opened = EnginePass(self._moment(), self._num_nodes, drawn, (), within)
+        drawn = graph_nodes(numbers, self.recorder.parameters())
+        opened = EnginePass(self.recorder.moment, self._num_nodes, drawn, (), within)
         self._num_nodes += len(nodes)
         watched = _Watched(self, numbers)
         self._passes.append((opened, watched.spans))
@@ -151,15 +137,13 @@ class _Watched:
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
         """Take an event of the interpreter: a function begins or ends."""
-        if (
-            event == "call"
-            and frame.f_back is self._engine
-            and self._engine is not None
-        ):
-            if _is_hook(frame.f_code):
+        if event == "call" and self._engine is None:
+            if is_engine(frame.f_code):
+                self._engine = frame
+        elif event == "call" and frame.f_back is self._engine:
+            code = frame.f_code
+            if code.co_name not in _PARTS and may_hold_hooks(code.co_filename):
                 self._begin(frame)
-        elif event == "call" and self._engine is None and is_engine(frame.f_code):
-            self._engine = frame
         elif event == "return" and frame in self._hooks:
             self._close(self._hooks.pop(frame))
 
@@ -177,7 +161,7 @@ class _Watched:
         self._hooks[frame] = self._open(node, kind, source)
 
     def _kind(self, node: Any, frame: FrameType) -> Kind:
-        given = list(_arguments(frame))
+        given = _arguments(frame)
         if not self._has_run:
             is_of_tensor = any(isinstance(each, torch.Tensor) for each in given)
             return "tensor hook" if is_of_tensor else "node pre-hook"
@@ -199,27 +183,19 @@ class _Watched:
         self._span = self._open(node, None, None)
 
     def _open(self, node: Any, hook: Kind | None, source: SourceLine | None) -> _Span:
-        watch = self._watch
-        number = self._numbers.get(node)
-        order, stream = next(watch.order), watch.stream()
-        step = EngineStep(order, number, stream, 0, 0, hook, source)
-        span = _Span(step, watch.place())
+        order, recorder = next(self._watch.order), self._watch.recorder
+        which = order, self._numbers.get(node), recorder.current_stream()
+        span = _Span(EngineStep(*which, 0, 0, hook, source), recorder.note_place())
         self.spans.append(span)
         return span
 
     def _close(self, span: _Span | None) -> None:
         if span is not None and span.end is None:
-            span.end = self._watch.place()
+            span.end = self._watch.recorder.note_place()
 
 
-def _is_hook(code: CodeType) -> bool:
-    return code.co_name not in _PARTS and may_hold_hooks(code.co_filename)
-
-
-def _arguments(frame: FrameType) -> Iterator[Any]:
-    """Yield the positional arguments of a function that begins."""
-    code, values = frame.f_code, frame.f_locals
-    for name in code.co_varnames[: code.co_argcount]:
-        yield values.get(name)
-    if code.co_flags & inspect.CO_VARARGS:
-        yield from values[code.co_varnames[code.co_argcount + code.co_kwonlyargcount]]
+def _arguments(frame: FrameType) -> list[Any]:
+    """Return the positional arguments of a function that begins."""
+    names, varargs, _, values = inspect.getargvalues(frame)
+    own = names[: frame.f_code.co_argcount]
+    return [*map(values.get, own), *values.get(varargs or "", ())]

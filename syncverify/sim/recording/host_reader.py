@@ -71,12 +71,10 @@ class HostReader:
 
         None is a view that only the storage outlives. `function` made the view.
         """
-        region = self._region(tensor)
-        if region is None:
+        if (region := self._region(tensor)) is None:
             return
-        key, held = region.storage.number if view is None else object(), None
-        if view is not None:
-            held = weakref.ref(view, lambda _: self.end(key))
+        key = region.storage.number if view is None else object()
+        held = None if view is None else weakref.ref(view, lambda _: self.end(key))
         self._lent[key] = held, (function, region, self._line())
 
     def _region(self, tensor: torch.Tensor) -> RawRegion | None:
@@ -87,8 +85,8 @@ class HostReader:
             return None
         if known is None or known.number not in self._on_host:
             return None
-        offset, shape = int(tensor.storage_offset()), tensor.shape
-        return RawRegion(known, offset, shape, tensor.stride(), tensor.itemsize)
+        offset, strides = int(tensor.storage_offset()), tensor.stride()
+        return RawRegion(known, offset, tensor.shape, strides, tensor.itemsize)
 
     def end(self, key: object) -> None:
         """Note the read of a view that goes away, or of a storage by its number."""
@@ -111,19 +109,16 @@ class ThreadReader(HostReader):
     def __init__(
         self, storages: StorageTable, on_host: Set[int], note: NoteRead
     ) -> None:
-        self._kept: list[Callable[[], None]] = []
+        # Reads of the thread, and waits of the host before its later reads.
+        self.kept: list[Callable[[], None]] = []
         super().__init__(
-            storages, on_host, lambda *read: self.keep(partial(note, *read))
+            storages, on_host, lambda *read: self.kept.append(partial(note, *read))
         )
         self._started_at = super()._line()
 
-    def keep(self, note: Callable[[], None]) -> None:
-        """Keep a read of the thread, or a wait of the host before its later reads."""
-        self._kept.append(note)
-
     def arrive(self) -> None:
         """Count the reads and waits so far."""
-        kept, self._kept[:] = tuple(self._kept), []
+        kept, self.kept = self.kept, []
         for note in kept:
             note()
 

@@ -1,4 +1,6 @@
-"""The memory effects of an operator, as its schema states them, and the place where it runs.
+"""Every operator of a rank's thread, with its memory effects and the place where it runs.
+
+The schema of an operator states the effects.
 
 Note [Memory of the host]
     On CPU tensors, "the host" and "the device" are the same. A tensor is known to lie on the
@@ -16,13 +18,28 @@ Source:
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch import nn
+from torch._subclasses import FakeTensor
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import (
+    _get_current_dispatch_mode,
+    _pop_mode,
+    _push_mode,
+)
+from typing_extensions import override
 
-from syncverify.sim.device.torch_internals import schema_arguments
+from syncverify.sim.device.torch_internals import (
+    Operator,
+    function_of_operators,
+    schema_arguments,
+)
+from syncverify.sim.turns.refusals import refuse
+from syncverify.trace.dispatch_modes import EagerMode, HarnessMode
 
 # Operators that write all of `self` and read nothing of `self`.
 _OVERWRITE = frozenset({
@@ -67,16 +84,17 @@ def effects_of(operator: Any) -> Effects | None:
     None for an operator on metadata alone, such as a view. None for a collective, which its
     process group records.
     """
-    name = operator.overloadpacket.__name__
-    if _is_metadata_only(operator, name) or _is_recorded_by_groups(operator, name):
+    name, library = operator.overloadpacket.__name__, operator.namespace
+    is_view = operator.is_view or torch.Tag.inplace_view in operator.tags
+    # Functional collectives copy their input first, and no process group sees the copy.
+    copies = library == "_c10d_functional" and not name.endswith("_")
+    is_collective = library in _COLLECTIVES and not copies
+    if is_view or is_collective or name in _METADATA_ONLY:
         return None
-    tensors = [
-        (index, argument)
-        for index, argument in enumerate(schema_arguments(operator))
-        if "Tensor" in str(argument.type)
-    ]
     reads, writes = [], []
-    for index, argument in tensors:
+    for index, argument in enumerate(schema_arguments(operator)):
+        if "Tensor" not in str(argument.type):
+            continue
         place = (index, argument.name)
         is_undeclared = (name, index) in _UNDECLARED
         is_declared = argument.alias_info is not None and argument.alias_info.is_write
@@ -87,13 +105,8 @@ def effects_of(operator: Any) -> Effects | None:
             reads.append(place)
     if name.startswith(_LIKE):
         reads = []
-    return Effects(
-        str(operator),
-        tuple(reads),
-        tuple(writes),
-        fills=not name.startswith(_ALLOCATE),
-        waits_on_host=name in _HOST_SYNCS,
-    )
+    fills, waits_on_host = not name.startswith(_ALLOCATE), name in _HOST_SYNCS
+    return Effects(str(operator), tuple(reads), tuple(writes), fills, waits_on_host)
 
 
 def needs_no_value(effects: Effects, tensors: Sequence[torch.Tensor]) -> bool:
@@ -116,24 +129,11 @@ def needs_no_value(effects: Effects, tensors: Sequence[torch.Tensor]) -> bool:
 def _is_same_memory(first: torch.Tensor, second: torch.Tensor) -> bool:
     if first is second:
         return True
-    if not all(_is_plain(each) for each in (first, second)):
-        return False
-    return first.dtype == second.dtype and first.is_set_to(second)
-
-
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided
-
-
-def _is_metadata_only(operator: Any, name: str) -> bool:
-    is_view = operator.is_view or torch.Tag.inplace_view in operator.tags
-    return is_view or name in _METADATA_ONLY
-
-
-def _is_recorded_by_groups(operator: Any, name: str) -> bool:
-    # Functional collectives copy their input first, and no process group sees the copy.
-    copies = operator.namespace == "_c10d_functional" and not name.endswith("_")
-    return operator.namespace in _COLLECTIVES and not copies
+    are_plain = all(
+        type(each) is torch.Tensor and each.layout is torch.strided
+        for each in (first, second)
+    )
+    return are_plain and first.dtype == second.dtype and first.is_set_to(second)
 
 
 def tensors_at(
@@ -144,10 +144,7 @@ def tensors_at(
     """List the tensors among the arguments at `places`, tensors in lists included."""
     found: list[torch.Tensor] = []
     for index, name in places:
-        if index < len(args):
-            given = args[index]
-        else:
-            given = kwargs.get(name) if kwargs else None
+        given = args[index] if index < len(args) else (kwargs or {}).get(name)
         if isinstance(given, torch.Tensor):
             found.append(given)
         elif isinstance(given, (list, tuple)):
@@ -198,3 +195,87 @@ def site_of(
     # CUDA refuses any other mixture, so the other tensors lie on the host as well.
     is_scalar = all(t.dim() == 0 for t, on in zip(tensors, on_host, strict=True) if on)
     return "kernel" if is_scalar else "host"
+
+
+# Plain tensors come without types, except from operators that are made of others, and
+# `Parameter.data` passes its class on, though no operator of its own comes next.
+_KNOWN_TYPES = {(), (DTensor,), (torch.Tensor,), (nn.Parameter,)}
+
+OnArguments = Callable[[Any, tuple[Any, ...]], None]
+Note = Callable[[int, Effects, tuple[Any, ...], dict[str, Any] | None, Any], None]
+
+
+class AccessRecording(EagerMode, HarnessMode):
+    """Dispatch mode that sees the operators of one thread while it is on.
+
+    An operator on DTensors counts as the same operator on their local parts. Recording its
+    local operators instead would double the cost and show no more: process groups record
+    the communication.
+
+    `note` receives, for each operator that touches memory: how many events there were before, its
+    effects, its arguments by position and by name, and its result. `on_arguments` receives each
+    operator before it runs, views, too, and its arguments by position.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(
+        self, note: Note, *, on_arguments: OnArguments, num_events: Callable[[], int]
+    ) -> None:
+        super().__init__()
+        self._note = note
+        self.on_arguments = on_arguments
+        self._num_events = num_events
+        self._is_on = False
+        self._is_silent = False
+
+    @override
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Run an operator, then note it; one that is made of operators notes each of them."""
+        if not isinstance(func, Operator):  # one of `torch.ops.higher_order`
+            return self._run_parts(func, args, kwargs or {})
+        if types not in _KNOWN_TYPES:
+            if any(issubclass(kind, FakeTensor) for kind in types):
+                return func(*args, **(kwargs or {}))  # no memory behind it
+            return NotImplemented  # unwraps itself: its operators come next
+        self.on_arguments(func, args)
+        before = self._num_events()  # it may launch collectives within
+        result = func(*args, **kwargs) if kwargs else func(*args)
+        effects = effects_of(func)
+        if effects is not None and not self._is_silent:
+            self._note(before, effects, args, kwargs, result)
+        return result
+
+    def _run_parts(
+        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run the operators of which another one is made, such as `flex_attention`."""
+        run = function_of_operators(operator)
+        if run is None:
+            refuse(f"the operator {operator.name()}")
+        _push_mode(self)  # torch takes a mode off while it handles an operator
+        try:
+            return run(*args, **kwargs)
+        finally:
+            _pop_mode()
+
+    def switch(self, *, on: bool) -> None:
+        """Turn the recording on or off for the calling thread.
+
+        torch's own `with` is not used: it keeps flags for the whole process, which
+        threads that take turns would mix up.
+        """
+        if not self._is_on and on:
+            _push_mode(self)
+            self._is_on = True
+        elif self._is_on and not on and _get_current_dispatch_mode() is self:
+            _pop_mode()
+            self._is_on = False
+        else:  # a mode of the subject's lies on top
+            self._is_silent = self._is_on and not on

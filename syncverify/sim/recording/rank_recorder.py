@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -12,13 +12,13 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.holding import holding
-from syncverify.sim.device.host_reads import thread_reads
+from syncverify.sim.device.host_copies import thread_reads
 from syncverify.sim.device.streams import RankStreams
 from syncverify.sim.device.torch_internals import local_part
-from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.engine_watch import EngineWatch
 from syncverify.sim.recording.host_reader import HostReader, ThreadReader
 from syncverify.sim.recording.operators import (
+    AccessRecording,
     Effects,
     OperatorSite,
     effects_of,
@@ -86,17 +86,15 @@ class RankRecorder(Recorder):
         self._unwritten = UnwrittenMemory()
         # Source of operators without a line of the subject.
         self._outside = NoLine.AUTOGRAD
-        self._runs_on_host = False
-        self.engine_watch: EngineWatch | None = None
-        if watches_engine:
-            self.engine_watch = EngineWatch(
-                place=self._note_place,
-                moment=lambda: self.moment,
-                stream=self.current_stream,
-                parameters=lambda: self._parameters,
-            )
+        self._runs_on_host = False  # a collective that uses no device
+        self.engine_watch = EngineWatch(self) if watches_engine else None
 
-    def _note_place(self) -> RawPlace:
+    def parameters(self) -> Mapping[str, torch.Tensor]:
+        """Return the parameters of the training program by name."""
+        return self._parameters
+
+    def note_place(self) -> RawPlace:
+        """Return a new mark of the present place in the trace."""
         place = RawPlace(len(self.trace))
         self._raw.append(place)
         return place
@@ -141,13 +139,11 @@ class RankRecorder(Recorder):
 
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
         """Return the trace of all events."""
-        moved = self.storages.moved
-        if self._keeps_everything:
-            return merged(self.trace, raw, moved, keeps_everything=True)
-        if self.streams.is_alone:
+        moved, keeps_everything = self.storages.moved, self._keeps_everything
+        if self.streams.is_alone and not keeps_everything:
             places = [each for each in raw if isinstance(each, RawPlace)]
             return merged(without_order(self.trace, places), places, moved)
-        return merged(self.trace, raw, moved)
+        return merged(self.trace, raw, moved, keeps_everything=keeps_everything)
 
     @override
     def current_stream(self) -> str:
@@ -204,25 +200,17 @@ class RankRecorder(Recorder):
                 self._note_read(operator, stream, read, reader)
             if self._unwritten.fresh or self._unwritten.uses:
                 read = [tensor for each in by_stream.values() for tensor in each]
-                self._show_unwritten(operator, read, reader)
-
-    def _show_unwritten(
-        self, operator: str, tensors: Sequence[torch.Tensor], reader: NoLine
-    ) -> None:
-        """Note memory that was read before it was written, if it shows in tensors."""
-        is_result = reader is NoLine.RETURN
-        if not is_result:
-            regions = [self.storages.region(tensor) for tensor in tensors]
-            self._unwritten.use(operator, regions, (), lambda: reader)
-        self.show(tensors, may_be_padding=is_result)
+                is_result = reader is NoLine.RETURN
+                if not is_result:
+                    regions = map(self.storages.region, read)
+                    self._unwritten.use(operator, regions, (), lambda: reader)
+                self.show(read, may_be_padding=is_result)
 
     def show(self, values: Iterable[object], *, may_be_padding: bool = False) -> None:
         """Look at tensors and numbers that come to light; see Note [A sign in fresh memory].
 
         Elements of a tensor may be padding, which does not count.
         """
-        if not self._unwritten.uses:
-            return
         use = self._unwritten.came_to_light(values, may_be_padding=may_be_padding)
         if use is not None:
             lines = map(_origin, (use.made_at, use.line))
@@ -239,17 +227,8 @@ class RankRecorder(Recorder):
         line: RawFrames | NoLine,
     ) -> None:
         reads = [self._touch(tensor, stream) for tensor in tensors]
-        self._note_reads(operator, stream, reads, line)
-
-    def _note_reads(
-        self,
-        operator: str,
-        stream: str,
-        reads: list[RawRegion],
-        line: RawFrames | NoLine,
-    ) -> None:
-        position, moment = len(self.trace), self.moment
-        self._raw.append(RawAccess(position, moment, stream, operator, reads, [], line))
+        at = len(self.trace), self.moment
+        self._raw.append(RawAccess(*at, stream, operator, reads, [], line))
 
     def keep_for_thread(self, wait: Callable[[], None]) -> bool:
         """Return whether a wait of the calling thread is kept until the rank waits for the thread.
@@ -259,7 +238,7 @@ class RankRecorder(Recorder):
         reader = thread_reads()
         if not isinstance(reader, ThreadReader) or reader not in self._thread_readers:
             return False
-        reader.keep(wait)
+        reader.kept.append(wait)
         return True
 
     def _note_blocking_copy(
@@ -278,7 +257,8 @@ class RankRecorder(Recorder):
         stream: str = HOST,
     ) -> None:
         region.storage.touch(stream)
-        self._note_reads(function, stream, [region], line)
+        at = len(self.trace), self.moment
+        self._raw.append(RawAccess(*at, stream, function, [region], [], line))
 
     def reader_of_thread(self) -> ThreadReader:
         """Return what notes the reads of a thread that the rank starts now."""
@@ -323,13 +303,12 @@ class RankRecorder(Recorder):
     ) -> CollectiveLaunch:
         fields["written"] = [*fields.get("written", ())]
         # gloo takes memory of the host at once, and the host waits for the collective.
-        uses = map(self.is_on_host, (*tensors, *fields["written"]))
-        is_of_host = any(uses) if self._on_host else False
+        is_of_host = any(map(self.is_on_host, (*tensors, *fields["written"])))
         # A barrier of gloo waits for hosts alone, also where the program has a device.
         if fields.pop("meets_on_host", False) and self.streams.seen is not None:
             self.streams.internal(HOST)
             is_of_host = True
-        with self._on_the_host(is_on=is_of_host):
+        with holding(self, "_runs_on_host", is_of_host):
             if fields.get("communication_stream") == self.streams.current().name:
                 fields["communication_stream"] = self.current_stream()
             launched = super().launch(operation, tensors, **fields)
@@ -346,7 +325,7 @@ class RankRecorder(Recorder):
         is_of_host = any(number in self._on_host for number in used)
         if launched.operation == "barrier":
             is_of_host = launched.stream == HOST
-        with self._on_the_host(is_on=is_of_host):
+        with holding(self, "_runs_on_host", is_of_host):
             super().wait(launched)
 
     @override
@@ -358,12 +337,8 @@ class RankRecorder(Recorder):
     def wait_on_host(self, launched: CollectiveLaunch) -> None:
         self.streams.require_values()
         self.streams.internal(HOST)
-        with self._on_the_host(is_on=True):
+        with holding(self, "_runs_on_host", True):
             super().wait(launched)
-
-    def _on_the_host(self, *, is_on: bool) -> AbstractContextManager[Any]:
-        """Record a collective as work of the host, if it uses no device."""
-        return holding(self, "_runs_on_host", is_on)
 
     def wait_for_copy_of(self, tensor: torch.Tensor) -> bool:
         """Let the host wait for the current stream, if the tensor is on the device."""
@@ -445,10 +420,8 @@ class RankRecorder(Recorder):
         if torch.is_grad_enabled() and operator is not _DETACH:
             leaves = [
                 each
-                for argument in args
-                for each in (
-                    argument if isinstance(argument, (list, tuple)) else (argument,)
-                )
+                for given in args
+                for each in (given if isinstance(given, (list, tuple)) else (given,))
                 if isinstance(each, torch.Tensor)
                 and each.requires_grad
                 and each.is_leaf
@@ -500,7 +473,7 @@ class RankRecorder(Recorder):
             if place == "host":
                 self._on_host.update(region.storage.number for region in writes)
         if self._unwritten.fresh:
-            used = _byte_regions(reads), _byte_regions(writes)
+            used = map(_byte_region, reads), map(_byte_region, writes)
             self._unwritten.use(effects.name, *used, self._line)
         if effects.waits_on_host:
             self.show((result,))
@@ -513,11 +486,8 @@ class RankRecorder(Recorder):
         line = self._line()
         for region in made:
             region.storage.made_at = line
-        self._raw.append(
-            RawAccess(
-                position, self.moment, stream, effects.name, reads, writes, line, made
-            )
-        )
+        done = stream, effects.name, reads, writes, line, made
+        self._raw.append(RawAccess(position, self.moment, *done))
         if (effects.waits_on_host and place != "host") or place == "blocking copy":
             streams.wait_on_host(streams.mark(current))
 
@@ -554,10 +524,8 @@ class RankRecorder(Recorder):
         storage = self.storages.of(tensor, stream)
         if storage.stream is not stream:
             storage.touch(stream)
-        offset = int(tensor.storage_offset())
-        return RawRegion(
-            storage, offset, tensor.shape, tensor.stride(), tensor.itemsize
-        )
+        offset, strides = int(tensor.storage_offset()), tensor.stride()
+        return RawRegion(storage, offset, tensor.shape, strides, tensor.itemsize)
 
     def _note_results(self, result: Any, stream: str, made: list[RawRegion]) -> None:
         """Register the storages that an operator has allocated, and list them."""
@@ -580,11 +548,8 @@ class RankRecorder(Recorder):
             self._raw.append(RawFree(len(self.trace), self.moment, storage))
 
 
-def _byte_regions(raw: Iterable[RawRegion]) -> list[MemoryRegion]:
-    return [
-        strided_region(each.storage.number, *each[1:], each.storage.first_byte)
-        for each in raw
-    ]
+def _byte_region(raw: RawRegion) -> MemoryRegion:
+    return strided_region(raw.storage.number, *raw[1:], raw.storage.first_byte)
 
 
 def _origin(line: RawFrames | NoLine) -> Origin:

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-
-from typing_extensions import override
 
 from syncverify.sim.recording.storages import NO_PARTS, PartsOfMemory, Storage
 from syncverify.trace.records import (
@@ -89,7 +87,7 @@ def merged(
     of storages. Else such an operator is left out, unless it is the first one on the stream of
     a pool since memory came back there: it may get that memory.
     """
-    numbers = (_GivenNumbers if keeps_everything else _FinalNumbers)(moved)
+    numbers = _Numbers(moved, are_final=not keeps_everything)
     found, done = list[TraceRecord](), 0
     given_back = set[str]()
     for entry in sorted(raw, key=lambda entry: entry.position):
@@ -104,7 +102,9 @@ def merged(
             is_kept = keeps_everything or entry.stream in given_back
             given_back.discard(entry.stream)
             if is_kept or _is_shared(entry):
-                found += _access(entry, numbers, is_kept=is_kept)
+                reads, writes = map(numbers.regions, (entry.reads, entry.writes))
+                if reads or writes or is_kept:
+                    found.append(_access(entry, reads, writes))
     found += map(numbers.renumber, events[done:])
     return found
 
@@ -123,30 +123,27 @@ def without_order(
     return list(itertools.compress(events, is_kept))
 
 
-class _FinalNumbers:
-    """Numbers storages anew, in order of their first use in the finished trace.
+class _Numbers:
+    """The numbers of storages in the finished trace.
 
-    `moved` has memories that are parts of others: `StorageTable.moved`.
+    `moved` has memories that are parts of others: `StorageTable.moved`. Final numbers are in order
+    of the first use in the trace, others are those that storages got while the rank ran.
     """
 
-    def __init__(self, moved: PartsOfMemory) -> None:
+    def __init__(self, moved: PartsOfMemory, *, are_final: bool) -> None:
         self._numbers: dict[int, int] = {}
         self._moved = moved
+        self._are_final = are_final
 
-    def of(self, number: int) -> int:
-        whole, _ = self._whole(number)
-        return self._numbers.setdefault(whole, len(self._numbers))
-
-    def first_byte(self, storage: Storage) -> int:
-        return storage.first_byte + self._whole(storage.number)[1]
-
-    def _whole(self, number: int) -> tuple[int, int]:
-        """Return the memory of which another one is a part, and where that part begins."""
-        position = 0
+    def place_of(self, number: int) -> tuple[int, int]:
+        """Return the number of a memory, and where it begins in a memory that it is a part of."""
+        begin = 0
         while number in self._moved:
-            number, begin = self._moved[number]
-            position += begin
-        return number, position
+            number, position = self._moved[number]
+            begin += position
+        if self._are_final:
+            number = self._numbers.setdefault(number, len(self._numbers))
+        return number, begin
 
     def renumber(self, event: TraceRecord) -> TraceRecord:
         if isinstance(event, SubjectReturn):
@@ -161,25 +158,28 @@ class _FinalNumbers:
         )
 
     def _region(self, region: MemoryRegion) -> MemoryRegion:
-        number, position = self.of(region.storage), self._whole(region.storage)[1]
-        ends = region.start_byte + position, region.end_byte + position
+        number, begin = self.place_of(region.storage)
+        ends = region.start_byte + begin, region.end_byte + begin
         return MemoryRegion(number, *ends, region.repeats)
 
+    def regions(self, raw: Iterable[RawRegion]) -> tuple[MemoryRegion, ...]:
+        """Return the regions of shared memory; an operator may be given a tensor twice."""
+        regions = list[MemoryRegion]()
+        for storage, offset, shape, strides, width in raw:
+            if storage.is_shared and 0 not in shape:
+                number, begin = self.place_of(storage.number)
+                begin += storage.first_byte
+                regions.append(
+                    strided_region(number, offset, shape, strides, width, begin)
+                )
+        return tuple(dict.fromkeys(regions) if len(regions) > 1 else regions)
 
-class _GivenNumbers(_FinalNumbers):
-    """Leaves storages the numbers that they got while the rank ran."""
 
-    @override
-    def of(self, number: int) -> int:
-        return self._whole(number)[0]
-
-
-def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
+def _freed(raw: RawFree, numbers: _Numbers) -> StorageFreed:
     storage, made_at = raw.storage, raw.storage.made_at
-    number = numbers.of(storage.number)
     return StorageFreed(
         raw.moment,
-        number,
+        numbers.place_of(storage.number)[0],
         storage.stream,
         storage.recorded_streams,
         storage.num_bytes,
@@ -191,45 +191,13 @@ def _freed(raw: RawFree, numbers: _FinalNumbers) -> StorageFreed:
 
 def _is_shared(raw: RawAccess) -> bool:
     """Tell whether several streams used any memory of an access: mostly none did."""
-    for region in raw.reads:
-        if region.storage.is_shared:
-            return True
-    return any(region.storage.is_shared for region in raw.writes)
+    return any(one.storage.is_shared for one in (*raw.reads, *raw.writes))
 
 
 def _access(
-    raw: RawAccess, numbers: _FinalNumbers, *, is_kept: bool
-) -> Iterator[Access]:
-    reads, writes = _regions(raw.reads, numbers), _regions(raw.writes, numbers)
-    if reads or writes or is_kept:
-        lines = (raw.line,) if isinstance(raw.line, NoLine) else frames_of(raw.line)
-        source, *callers = lines
-        yield Access(
-            raw.moment,
-            raw.stream,
-            raw.operator,
-            reads,
-            writes,
-            source,
-            callers=tuple(callers),
-        )
-
-
-def _regions(
-    raw_regions: Iterable[RawRegion], numbers: _FinalNumbers
-) -> tuple[MemoryRegion, ...]:
-    regions = [
-        strided_region(
-            numbers.of(storage.number),
-            offset,
-            shape,
-            strides,
-            width,
-            numbers.first_byte(storage),
-        )
-        for storage, offset, shape, strides, width in raw_regions
-        if storage.is_shared and 0 not in shape
-    ]
-    if len(regions) < 2:
-        return tuple(regions)
-    return tuple(dict.fromkeys(regions))  # an operator may be given a tensor twice
+    raw: RawAccess, reads: tuple[MemoryRegion, ...], writes: tuple[MemoryRegion, ...]
+) -> Access:
+    lines = (raw.line,) if isinstance(raw.line, NoLine) else frames_of(raw.line)
+    source, *callers = lines
+    done = raw.moment, raw.stream, raw.operator, reads, writes, source
+    return Access(*done, callers=tuple(callers))

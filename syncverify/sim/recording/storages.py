@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import bisect
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -55,7 +55,7 @@ class Addresses:
     """The memories of living storages, in the order of their addresses."""
 
     def __init__(self) -> None:
-        # Memories share no byte with each other.
+        # Memories share no byte with each other, so their ends are in order, too.
         self._memories: list[Memory] = []
         self._of: dict[int, Memory] = {}
 
@@ -69,20 +69,20 @@ class Addresses:
         """
         if not num_bytes:
             return []
-        found = sorted(
-            self._overlapping(address, address + num_bytes), key=lambda one: one.number
-        )
-        memory = Memory(address, address + num_bytes, number, address)
+        end = address + num_bytes
+        first = bisect.bisect_right(self._memories, address, key=lambda one: one.end)
+        last = bisect.bisect_left(self._memories, end, key=_start)
+        found = sorted(self._memories[first:last], key=lambda one: one.number)
+        memory = Memory(address, end, number, address)
         if found:
             memory.number, memory.origin = found[0].number, found[0].origin
         for one in found:
-            self._leave_out(one)
             memory.start = min(memory.start, one.start)
             memory.end = max(memory.end, one.end)
             memory.members |= one.members
         memory.members.add(key)
         self._of.update(dict.fromkeys(memory.members, memory))
-        bisect.insort(self._memories, memory, key=_start)
+        self._memories[first:last] = [memory]
         return found
 
     def remove(self, key: int) -> bool:
@@ -93,20 +93,8 @@ class Addresses:
         memory.members.discard(key)
         if memory.members:
             return False
-        self._leave_out(memory)
-        return True
-
-    def _leave_out(self, memory: Memory) -> None:
         del self._memories[bisect.bisect_left(self._memories, memory.start, key=_start)]
-
-    def _overlapping(self, start: int, end: int) -> Iterator[Memory]:
-        index = bisect.bisect_right(self._memories, start, key=_start)
-        if index and self._memories[index - 1].end > start:
-            index -= 1
-        while index < len(self._memories) and self._memories[index].start < end:
-            if self._memories[index].end > start:
-                yield self._memories[index]
-            index += 1
+        return True
 
 
 def _start(memory: Memory) -> int:
@@ -174,7 +162,7 @@ class StorageTable(StorageNumbers):
     def __init__(self, on_freed: Callable[[Storage], None]) -> None:
         super().__init__()
         self._living: dict[int, Storage] = {}
-        self._count = 0
+        self.num_seen = 0  # so far; the next new one gets this number
         # None until a storage lies over the bytes of others.
         self._addresses: Addresses | None = None
         # By number of a memory that turned out to be a part of another one: the number of that
@@ -191,7 +179,14 @@ class StorageTable(StorageNumbers):
             storage = tensor.untyped_storage()
         except NotImplementedError:  # sparse, and other layouts without a place
             return self._nowhere
-        return self._living.get(id(storage)) or self._register(tensor, storage, stream)
+        known = self._living.get(id(storage))
+        if known is not None:
+            return known
+        if tensor.is_meta:  # there is no memory
+            return self._nowhere
+        # Where an integer came from is not known here: see `Storage.is_on_device`.
+        is_on_device = tensor.is_floating_point() or tensor.is_complex()
+        return self.add(storage, stream, is_on_device=is_on_device)
 
     def known(self, storage: torch.UntypedStorage) -> Storage | None:
         """Return a storage whose bytes operators have used; None for any other."""
@@ -199,20 +194,6 @@ class StorageTable(StorageNumbers):
         if known is None and self._addresses is not None and not storage.resizable():
             return self.add(storage, DEFAULT_STREAM)
         return known
-
-    def _register(
-        self, tensor: torch.Tensor, storage: torch.UntypedStorage, stream: str
-    ) -> Storage:
-        if tensor.is_meta:  # there is no memory
-            return self._nowhere
-        # Where an integer came from is not known here: see `Storage.is_on_device`.
-        is_on_device = tensor.is_floating_point() or tensor.is_complex()
-        return self.add(storage, stream, is_on_device=is_on_device)
-
-    @property
-    def num_seen(self) -> int:
-        """Number of storages so far; the next new one gets this number."""
-        return self._count
 
     @property
     def num_living_bytes(self) -> int:
@@ -242,7 +223,7 @@ class StorageTable(StorageNumbers):
     ) -> Storage:
         """Number a storage that is new, or whose memory is."""
         added = Storage(storage, self._forget)
-        added.number, added.first_byte, added.key = self._count, 0, id(storage)
+        added.number, added.first_byte, added.key = self.num_seen, 0, id(storage)
         added.stream, added.is_on_device, added.is_shared = stream, is_on_device, False
         added.recorded_streams = added.engine_streams = ()
         added.recorded_at = ()
@@ -250,8 +231,8 @@ class StorageTable(StorageNumbers):
         added.made_at = NoLine.UNKNOWN
         if self._addresses is not None or not storage.resizable():
             self._place(added)
-        if added.number == self._count:
-            self._count += 1
+        if added.number == self.num_seen:
+            self.num_seen += 1
         self._living[added.key] = added
         return added
 

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.sim.device.device_modules import installed
-from syncverify.sim.device.host_reads import reading_as, thread_reads
+from syncverify.sim.device.host_copies import reading_as, thread_reads
 from syncverify.sim.device.streams import RankStreams, own_streams, use_streams
 from syncverify.sim.device.torch_internals import (
     NEW_GROUP,
@@ -45,11 +45,7 @@ from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
 from syncverify.sim.turns.refusals import enter_own_thread, is_own_thread, refuse_thread
 from syncverify.sim.turns.scheduler import enter_rank, own_rank
 from syncverify.trace.dispatch_modes import HarnessMode, carry_dispatch_modes
-from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_line
-
-# Rank, streams and world of a thread; None for each that the thread lacks.
-_Identity = tuple[int | None, RankStreams | None, object | None]
 
 
 def thread_identity() -> Callable[[], AbstractContextManager[None]]:
@@ -58,28 +54,32 @@ def thread_identity() -> Callable[[], AbstractContextManager[None]]:
     The thread gets the dispatch modes that record, too. On a thread of this rank the context
     changes nothing else.
     """
-    own, with_modes = (own_rank(), own_streams(), own_world()), carry_dispatch_modes()
+    own, with_modes = _identity(), carry_dispatch_modes()
 
     @contextmanager
     def as_rank() -> Iterator[None]:
-        before = _become(own)
+        before = _identity()
+        _become(*own)
         try:
             with with_modes():
                 yield
         finally:
-            _become(before)
+            _become(*before)
 
     return as_rank
 
 
-def _become(identity: _Identity) -> _Identity:
-    """Give the calling thread another identity, and return the one before."""
-    before = own_rank(), own_streams(), own_world()
-    rank, streams, world = identity
+def _identity() -> tuple[int | None, RankStreams | None, object | None]:
+    """Return rank, streams and world of the calling thread; None for each that it lacks."""
+    return own_rank(), own_streams(), own_world()
+
+
+def _become(
+    rank: int | None, streams: RankStreams | None, world: object | None
+) -> None:
     enter_rank(rank)
     use_streams(streams)
     use_world(world)
-    return before
 
 
 # Attribute of a thread, or of a future, with its reads of memory of the host.
@@ -141,9 +141,18 @@ def _refusing(original: Callable[..., Any], *, may_have_groups: bool) -> Any:
 def _starting(original: Callable[[threading.Thread], None]) -> Any:
     def start(thread: Any) -> None:
         if own_rank() is not None or is_own_thread():
-            reads = _new_reads()
+            reads, world, run = _new_reads(), own_world(), thread.run
+            started_at = calling_line()
             setattr(thread, _READS, reads)
-            thread.run = _in_world(own_world(), thread.run, calling_line(), reads)
+
+            def run_in_world() -> None:
+                enter_own_thread(started_at)
+                use_world(world)
+                collectives = _RefusingCollectives()  # type: ignore[no-untyped-call]  # torch
+                with collectives, reading_as(reads), OWN_ERRORS_NOTED:
+                    run()
+
+            thread.run = run_in_world
         original(thread)
 
     return start
@@ -187,21 +196,3 @@ def _new_reads() -> HostReader | None:
         thread_reads() if streams is None else streams.recorder.reader_of_thread()
     )
     return reads
-
-
-def _in_world(
-    world: object | None,
-    run: Callable[[], None],
-    started_at: Origin,
-    reads: HostReader | None,
-) -> Callable[[], None]:
-    """Return the body of a thread that a rank starts at some line, or a thread of a rank."""
-
-    def run_in_world() -> None:
-        enter_own_thread(started_at)
-        use_world(world)
-        collectives = _RefusingCollectives()  # type: ignore[no-untyped-call]  # torch
-        with collectives, reading_as(reads), OWN_ERRORS_NOTED:
-            run()
-
-    return run_in_world

@@ -25,9 +25,9 @@ Source:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -52,80 +52,74 @@ _BITS: Final[dict[torch.dtype, tuple[torch.dtype, int]]] = {
 Line = RawFrames | NoLine
 
 
-@dataclass(slots=True)
-class _Fresh:
-    """Memory with bytes that nothing has written."""
-
-    storage: Storage
-    unwritten: list[tuple[int, int]]  # runs of such bytes (start, end), in order
+_Runs = list[tuple[int, int]]  # of bytes (start, end), in order
 
 
-@dataclass(frozen=True, slots=True)
-class UnwrittenUse:
+class UnwrittenUse(NamedTuple):
     """A use of bytes that nothing had written."""
 
     operator: str  # or collective, which read them
     made_at: Line
     line: Line
     hands_on: bool  # the operator wrote other memory, or made some
-    is_whole: bool  # nothing had written any byte that it read
-
-    @property
-    def is_plain(self) -> bool:
-        """Tell whether the operator computed something of unwritten bytes alone."""
-        return self.hands_on and self.is_whole
+    # The operator also read such bytes alone: it computed something of them.
+    is_plain: bool
 
 
 @dataclass(slots=True)
 class UnwrittenMemory:
     """The fresh memory of one rank, and the uses of it so far by their lines."""
 
-    fresh: dict[int, _Fresh] = field(default_factory=dict)  # by number of the storage
+    # By number of the storage, with the runs of bytes that nothing has written.
+    fresh: dict[int, tuple[Storage, _Runs]] = field(default_factory=dict)
     uses: dict[tuple[Line, Line], UnwrittenUse] = field(default_factory=dict)
 
     def allocate(self, tensors: object, storages: Iterable[Storage]) -> None:
         """Put the sign into new tensors, and note their storages."""
         listed = tensors if isinstance(tensors, (tuple, list)) else (tensors,)
-        if not all(map(_sign, listed)):
-            return
-        for storage in storages:
-            unwritten = [(0, storage.num_bytes)]
-            self.fresh[storage.number] = _Fresh(storage, unwritten)
+        if all(map(_sign, listed)):
+            for storage in storages:
+                self.fresh[storage.number] = storage, [(0, storage.num_bytes)]
 
     def use(
         self,
         operator: str,
-        reads: Sequence[MemoryRegion],
-        writes: Sequence[MemoryRegion],
+        reads: Iterable[MemoryRegion],
+        writes: Iterable[MemoryRegion],
         line: Callable[[], Line],
     ) -> None:
         """Note the bytes that an operator or a collective reads, then those that it writes."""
+        writes = [*writes]
         for region in reads:
-            fresh = self.fresh.get(region.storage)
-            if fresh is not None and (is_whole := _lacks(fresh, region)) is not None:
+            if region.storage not in self.fresh:
+                continue
+            storage, unwritten = self.fresh[region.storage]
+            runs = _runs(region)
+            written = _without(runs, unwritten)
+            if written != runs:
                 hands_on = any(each.storage != region.storage for each in writes)
-                made_at = fresh.storage.made_at
-                use = UnwrittenUse(operator, made_at, line(), hands_on, is_whole)
-                self.uses.setdefault((made_at, use.line), use)
+                lines = storage.made_at, line()
+                is_plain = hands_on and not written
+                use = UnwrittenUse(operator, *lines, hands_on, is_plain)
+                self.uses.setdefault(lines, use)
         for region in writes:
-            fresh = self.fresh.get(region.storage)
-            if fresh is not None:
-                fresh.unwritten = _without(fresh.unwritten, _runs(region))
-                if not fresh.unwritten:
-                    del self.fresh[region.storage]
+            if region.storage in self.fresh:
+                storage, unwritten = self.fresh.pop(region.storage)
+                if left := _without(unwritten, _runs(region)):
+                    self.fresh[region.storage] = storage, left
 
     def came_to_light(
         self, values: Iterable[object], *, may_be_padding: bool = False
     ) -> UnwrittenUse | None:
         """Return the use of unwritten bytes that shows in some tensors and numbers, if one does."""
+        if not self.uses:
+            return None
         # An operator without a schema of its writes, such as FSDP2's copy into the buffer of an
         # all-gather, seems to read what it writes.
-        uses = sorted(
-            self.uses.values(), key=lambda use: (not use.is_plain, not use.hands_on)
-        )
-        is_bucket = may_be_padding and not uses[0].is_plain
+        use = max(self.uses.values(), key=lambda one: (one.is_plain, one.hands_on))
+        is_bucket = may_be_padding and not use.is_plain
         has_sign = any(_has_sign(value, everywhere=is_bucket) for value in values)
-        return uses[0] if has_sign else None
+        return use if has_sign else None
 
 
 def _sign(tensor: object) -> bool:
@@ -168,30 +162,21 @@ def _has_sign(value: object, *, everywhere: bool) -> bool:
     return bool(found.all() if everywhere else found.any())
 
 
-def _lacks(fresh: _Fresh, region: MemoryRegion) -> bool | None:
-    """Tell whether all bytes of a region are unwritten, or some; None if none is."""
-    runs = _runs(region)
-    left = _without(runs, fresh.unwritten)
-    return None if left == runs else not left
-
-
-def _runs(region: MemoryRegion) -> list[tuple[int, int]]:
+def _runs(region: MemoryRegion) -> _Runs:
     """Return the runs of a region, or one run that covers many."""
-    if math.prod(count for count, _ in region.repeats) > _MAX_RUNS:
-        return [(region.start_byte, region.end_byte)]
-    return region.runs() if region.repeats else [(region.start_byte, region.end_byte)]
+    num_runs = math.prod(count for count, _ in region.repeats)
+    if 1 < num_runs <= _MAX_RUNS:
+        return region.runs()
+    return [(region.start_byte, region.end_byte)]
 
 
-def _without(
-    runs: Iterable[tuple[int, int]], taken: Iterable[tuple[int, int]]
-) -> list[tuple[int, int]]:
+def _without(runs: _Runs, taken: _Runs) -> _Runs:
     """Return the bytes of some sorted runs that no other run has."""
-    left = [*runs]
     for start, end in taken:
-        left = [
+        runs = [
             part
-            for first, last in left
+            for first, last in runs
             for part in ((first, min(last, start)), (max(first, end), last))
             if part[0] < part[1]
         ]
-    return left
+    return runs

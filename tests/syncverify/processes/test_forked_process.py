@@ -83,7 +83,7 @@ def test_processes_import_this_package_beside_one_of_the_user(
 ) -> None:
     """A checkout has a folder of this name; modules of the user come before installed ones."""
     if begins == "spawned":
-        monkeypatch.setattr(forked_process, "_forked", forked_process._spawned)
+        monkeypatch.delattr(os, "pidfd_open")
     for name in ("syncverify", "psutil"):
         (tmp_path / "mine" / name).mkdir(parents=True)
         (tmp_path / "mine" / name / "__init__.py").write_text("1 / 0")

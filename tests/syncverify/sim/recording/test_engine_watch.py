@@ -18,17 +18,23 @@ from syncverify.trace.records import Moment
 
 
 class Watched:
-    """A parameter `p`, the places in a trace of words, and a watch."""
+    """A parameter `p`, a watch, and the recorder behind it with a trace of words."""
+
+    moment = Moment("backward", 0, 0)
 
     def __init__(self) -> None:
         self.p = torch.ones(2, requires_grad=True)
         self.trace: list[str] = []
-        self.watch = EngineWatch(
-            place=lambda: RawPlace(len(self.trace), len(self.trace)),
-            moment=lambda: Moment("backward", 0, 0),
-            stream=lambda: "default",
-            parameters=lambda: {"p": self.p},
-        )
+        self.watch = EngineWatch(self)
+
+    def note_place(self) -> RawPlace:
+        return RawPlace(len(self.trace), len(self.trace))
+
+    def current_stream(self) -> str:
+        return "default"
+
+    def parameters(self) -> dict[str, torch.Tensor]:
+        return {"p": self.p}
 
     def backward(self, loss: torch.Tensor) -> None:
         self.watch.run(loss.backward, [loss.grad_fn])
