@@ -28,7 +28,7 @@ from syncverify.scenario.features import features_outside
 from syncverify.scenario.layout import local_bytes, reduce_axes
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import REPLICATE, ParameterSpec, is_strided, num_pieces
-from syncverify.scenario.words import allowed_words, with_parameter
+from syncverify.scenario.words import allowed_words, unless_plain, with_parameter
 from syncverify.strategies.bucket_caps import cap_within
 
 # Not one choice among many: Hypothesis draws large indices unevenly.
@@ -50,9 +50,8 @@ def enlarged_scenarios(
 ) -> Scenario:
     """Return a scenario itself, or one time out of twelve one with a large number.
 
-    A few parameters more than usual come with several steps, and with all micro-batches.
-
-    Shrinks toward the scenario itself.
+    A few parameters more than usual come with several steps, and with all micro-batches. Shrinks
+    toward the scenario itself.
 
     Args:
         max_ranks: Largest usual number of ranks.
@@ -66,7 +65,11 @@ def enlarged_scenarios(
         if sizes is None or not draw(_IS_LARGE):
             return scenario
         size = draw(sizes)
-    small, number = _with_a_sum(scenario), draw(_numbers(size))
+    small, number = scenario, draw(_numbers(size))
+    # Where ranks sum no gradient, a number shows little: one parameter is replicated.
+    if small.mesh.num_ranks > 1 and not reduce_axes(small.mesh, _chosen(small)):
+        replicated = (REPLICATE,) * len(small.mesh.shape)
+        small = _with_chosen(small, placements=replicated)
     if size == "many parameters" and number < MANY["parameters"]:
         small = _repeated(small, max(small.num_steps, 2))
     elif size == "many parameters" or _SIZES[size].weight < _USUAL_WEIGHT:
@@ -82,13 +85,10 @@ def enlarged_scenarios(
 
 
 def with_many_ranks(scenario: Scenario) -> Scenario:
-    """Give a scenario of one step on four ranks five ranks, six or eight.
+    """Give a scenario of one step on four ranks five ranks, six or eight; or return it itself.
 
     It takes no draw. Only short scenarios change, for many ranks cost much, and only those that
     reduce a parameter. The mesh decides the number, so that shrinking keeps it.
-
-    Returns:
-        The changed scenario, or the scenario itself.
     """
     mesh = scenario.mesh
     if mesh.num_ranks != MANY["ranks"] - 1 or scenario.num_steps > 1:
@@ -101,13 +101,10 @@ def with_many_ranks(scenario: Scenario) -> Scenario:
 
 
 def with_long_training(scenario: Scenario) -> Scenario:
-    """Repeat a short step on two ranks a dozen times and more.
+    """Repeat a short step on two ranks a dozen times and more; or return the scenario itself.
 
     It takes no draw. Only cheap steps that reduce a parameter change. The parameters decide the
     number, so that shrinking keeps it.
-
-    Returns:
-        The changed scenario, or the scenario itself.
     """
     is_cheap = scenario.mesh.num_ranks == 2 and scenario.accumulations in {(1,), (2,)}
     if not is_cheap or not reduce_axes(scenario.mesh, _chosen(scenario)):
@@ -148,7 +145,7 @@ def _in_fewest_steps(scenario: Scenario, capabilities: Capabilities) -> Scenario
     short = replace(
         scenario,
         accumulations=(min(scenario.accumulations),) * fewest,
-        events=_unless_plain(scenario.events[:fewest]),
+        events=unless_plain(scenario.events[:fewest]),
     )
     return _without_late_events(short)
 
@@ -158,19 +155,13 @@ def _without_late_events(scenario: Scenario) -> Scenario:
     *before, last = scenario.events or (PLAIN,)
     if EVENTS[last].shows_later or not EVENTS[last].has_backward or last == FAILING:
         last = PLAIN
-    return replace(scenario, events=_unless_plain((*before, last)))
-
-
-def _unless_plain(events: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave out the events of steps where all are plain, as a scenario asks for it."""
-    return events if {*events} - {PLAIN} else ()
+    return replace(scenario, events=unless_plain((*before, last)))
 
 
 def _with_elements(scenario: Scenario, number: int) -> Scenario:
     """Lengthen the first dim of one parameter."""
-    chosen = _chosen(scenario)
+    shape = _long(scenario, number)
     # A Hessian of a thousand elements has a million.
-    shape = _long(scenario, chosen, number)
     return _with_chosen(scenario, global_shape=shape, use=PLAIN)
 
 
@@ -186,10 +177,8 @@ def _with_huge_parameter(scenario: Scenario, number: int) -> Scenario:
 
 def _with_buckets(scenario: Scenario, number: int) -> Scenario:
     """Add copies of one parameter, each of which fills a bucket."""
-    chosen = _chosen(scenario)
-    if not local_bytes(scenario.mesh, chosen, 0):
-        shape = _long(scenario, chosen, 1)
-        scenario = _with_chosen(scenario, global_shape=shape)
+    if not local_bytes(scenario.mesh, _chosen(scenario), 0):
+        scenario = _with_chosen(scenario, global_shape=_long(scenario, 1))
     many = _with_parameters(scenario, number)
     cap = local_bytes(scenario.mesh, _chosen(scenario), 0)
     return replace(many, bucket_cap_bytes=max(1, cap))
@@ -222,29 +211,21 @@ def _with_unequal_axes(scenario: Scenario, number: int) -> Scenario:
     return large
 
 
-def _with_a_sum(scenario: Scenario) -> Scenario:
-    """Replicate one parameter where ranks sum none: a number of what nothing sums shows little."""
-    chosen = _chosen(scenario)
-    if scenario.mesh.num_ranks == 1 or reduce_axes(scenario.mesh, chosen):
-        return scenario
-    return _with_chosen(scenario, placements=(REPLICATE,) * len(scenario.mesh.shape))
-
-
 def _with_chosen(scenario: Scenario, **changes: Any) -> Scenario:
-    place = scenario.parameters.index(_chosen(scenario))
-    return with_parameter(scenario, place, **changes)
+    chosen = _chosen(scenario)
+    return with_parameter(scenario, scenario.parameters.index(chosen), **changes)
 
 
 def _chosen(scenario: Scenario) -> ParameterSpec:
     """Return a trainable parameter, which is reduced if any is, and used by each loss."""
-    trainable = [spec for spec in scenario.parameters if spec.requires_grad]
-    reduced = [spec for spec in trainable if reduce_axes(scenario.mesh, spec)]
+    reduced = [s for s in scenario.trainable if reduce_axes(scenario.mesh, s)]
     used = [spec for spec in reduced if spec.used == TABLE["used"].plain_word]
-    return (used or reduced or trainable)[0]
+    return (used or reduced or scenario.trainable)[0]
 
 
-def _long(scenario: Scenario, spec: ParameterSpec, numel: int) -> tuple[int, ...]:
-    """Return a shape with as many dims as a parameter has, and at least `numel` elements."""
+def _long(scenario: Scenario, numel: int) -> tuple[int, ...]:
+    """Return a shape with as many dims as `_chosen` has, and at least `numel` elements."""
+    spec = _chosen(scenario)
     first, *others = spec.global_shape or (1,)
 
     def pieces(dim: int) -> int:
@@ -257,11 +238,6 @@ def _long(scenario: Scenario, spec: ParameterSpec, numel: int) -> tuple[int, ...
     if first % pieces(0) == 0:
         length = math.ceil(length / pieces(0)) * pieces(0)
     return (length, *others)
-
-
-def _with_steps(scenario: Scenario, number: int) -> Scenario:
-    """Repeat the steps, with few parameters."""
-    return _repeated(_with_few_parameters(scenario), number)
 
 
 def _repeated(scenario: Scenario, number: int) -> Scenario:
@@ -289,15 +265,14 @@ def _with_micro_batches(scenario: Scenario, number: int) -> Scenario:
     return replace(
         _with_few_parameters(scenario),
         accumulations=counts,
-        events=_unless_plain(scenario.events[:2]),
+        events=unless_plain(scenario.events[:2]),
     )
 
 
 def _with_few_parameters(scenario: Scenario) -> Scenario:
     few = scenario.parameters[:_MAX_PARAMETERS_BESIDE]
-    if not any(spec.requires_grad for spec in few):
-        return scenario
-    return replace(scenario, parameters=few)
+    is_trained = any(spec.requires_grad for spec in few)
+    return replace(scenario, parameters=few) if is_trained else scenario
 
 
 class _Size(NamedTuple):
@@ -318,7 +293,9 @@ _SIZES = {
     "many parameters": _Size(
         _with_parameters, (9, 12, 17, MANY["parameters"], 33, 65, 64, 70)),
     "many elements": _Size(_with_elements, (MANY["elements"], 1025, 4099, 4096, 5000)),
-    "many steps": _Size(_with_steps, range(MANY["steps"], 11)),
+    "many steps": _Size(
+        lambda scenario, number: _repeated(_with_few_parameters(scenario), number),
+        range(MANY["steps"], 11)),
     "many micro-batches": _Size(_with_micro_batches, (MANY["micro-batches"], 9, 17, 16)),
     # Three hundred buckets take seconds, and so do two million elements.
     "huge parameter": _Size(

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Final, Literal, NoReturn, Self
+from typing import Any, Final, Literal, NoReturn, Self
 
 from syncverify.errors import UsageError
 from syncverify.scenario.feature_row import Feature
@@ -49,9 +49,8 @@ _LEFT_OUT_BY_FIELD: Final = {
 class Capabilities:
     """The contract of a subject: plain training steps, and the features that it names.
 
-    Features are spelled `topic=value`, or `topic` for all of a topic; see
-    `syncverify.scenario.feature_table`. A feature that no field names is beyond the
-    contract: it is observed and reported, and decides no verdict without `fail_on_wrong`.
+    Features are spelled `topic=value`, or `topic` for all of a topic. A feature that no field names is
+    beyond the contract: it is observed and reported, and decides no verdict without `fail_on_wrong`.
 
     Attributes:
         table_version: Version of the feature table whose values the contract means. Values that
@@ -135,9 +134,8 @@ class Capabilities:
             UsageError: A field has a value that it does not take.
         """
         for field, words in CHOICES.items():
-            value = getattr(self, field)
-            if value not in words:
-                _refuse(field, " or ".join(map(repr, words)), value)
+            if getattr(self, field) not in words:
+                _refuse(field, " or ".join(map(repr, words)), getattr(self, field))
         if self.table_version not in range(1, TABLE_VERSION + 1):
             known = f"1 to {TABLE_VERSION}, the versions that this syncverify knows"
             _refuse("table_version", known, self.table_version)
@@ -149,8 +147,7 @@ class Capabilities:
             if isinstance(each.default, bool) and not isinstance(value, bool):
                 _refuse(each.name, "True or False", value)
         for field in FEATURE_FIELDS:
-            names = _checked_names(field, getattr(self, field))
-            object.__setattr__(self, field, names)
+            object.__setattr__(self, field, _checked_names(field, getattr(self, field)))
 
     @property
     def asks_plain_steps_alone(self) -> bool:
@@ -170,11 +167,10 @@ class Capabilities:
 
     def plain(self) -> Self:
         """Return the contract without features beyond plain training steps."""
-        none = frozenset[str]()
-        refused, outside = _plain_names(self.refused), _plain_names(self.outside)
-        return replace(
-            self, features=none, right=none, refused=refused, outside=outside
-        )
+        plain: dict[str, Any] = {
+            name: _plain_names(getattr(self, name)) for name in FEATURE_FIELDS
+        }
+        return replace(self, **plain)
 
     def observing(self, features: frozenset[str]) -> Self:
         """Return the contract of plain steps and some features, which may be refused."""
@@ -189,18 +185,14 @@ class Capabilities:
             if topic == "module" and value not in self.layer_paths:
                 return False
             return name not in _left_out(self)
-        asked = self.features | self.right | self.refused
-        return not asked.isdisjoint((topic, name)) and _left_out(self).isdisjoint(
-            (topic, name)
-        )
+        names, asked = (topic, name), self.features | self.right | self.refused
+        return not asked.isdisjoint(names) and _left_out(self).isdisjoint(names)
 
     @property
     def newer_features(self) -> list[Feature]:
         """List the features that the contract would cover if it meant today's values."""
         today = replace(self, table_version=TABLE_VERSION)
-        return [
-            each for each in FEATURES if today.covers(*each) and not self.covers(*each)
-        ]
+        return [f for f in FEATURES if today.covers(*f) and not self.covers(*f)]
 
     def may_refuse(self, topic: str, value: str) -> bool:
         """Tell whether a clear error is as good as the right gradient of a feature."""
@@ -233,11 +225,7 @@ def _refuse(field: str, expected: str, got: object) -> NoReturn:
 
 
 def _checked_names(field: str, names: object) -> frozenset[str]:
-    """Return the names of features in a field of a contract.
-
-    Raises:
-        UsageError: They are no collection of text.
-    """
+    """Return the names of features in a field; refuse what is no collection of text."""
     if isinstance(names, str):
         raise UsageError(
             f"expected `{field}` of a contract as a set of features, got {names!r}; "
@@ -251,11 +239,7 @@ def _checked_names(field: str, names: object) -> frozenset[str]:
 
 
 def _checked_layers(listed: object) -> tuple[str, ...]:
-    """Return the paths of layers; refuse one that names no attribute, and a word with two meanings.
-
-    Raises:
-        UsageError: They are no collection of paths, or a path is refused.
-    """
+    """Return the paths of layers; refuse one that names no attribute, and a word with two meanings."""
     if isinstance(listed, str) or not isinstance(listed, Collection):
         _refuse("layers", "a list of 'module:attribute'", listed)
     paths, taken = tuple(listed), {*WORDS["module"]}
@@ -282,18 +266,14 @@ def _left_out(capabilities: Capabilities) -> frozenset[str]:
         if getattr(capabilities, field) == value
     )
     asked = capabilities.features | capabilities.right | capabilities.refused
-    newer = {
-        str(each)
-        for each, row in FEATURES.items()
-        if row.since > capabilities.table_version
-    }
+    version, rows = capabilities.table_version, FEATURES.items()
+    newer = {str(each) for each, row in rows if row.since > version}
     left_out = capabilities.outside.union(*by_fields, newer - asked)
-    gone = {
+    return left_out.union(
         str(each)
         for each in FEATURES
         if not left_out.isdisjoint(_smaller_numbers(each))
-    }
-    return left_out | gone
+    )
 
 
 def _smaller_numbers(feature: Feature) -> Iterator[str]:
@@ -303,8 +283,7 @@ def _smaller_numbers(feature: Feature) -> Iterator[str]:
         feature = Feature.of(name)
 
 
-# A name, the path of a file, or the contract itself.
-ContractChoice = str | Path | Capabilities
+ContractChoice = str | Path | Capabilities  # a name, the path of a file, or itself
 
 PLAIN_CONTRACT = Capabilities()
 EVERYTHING = Capabilities(features=ALL_OPTIONAL_TOPICS)

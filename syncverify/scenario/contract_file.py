@@ -13,7 +13,7 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,15 +30,10 @@ _ENTRIES: Final = {
 
 
 def read_contract(path: Path, own: Capabilities) -> Capabilities:
-    """Read a contract.
-
-    Returns:
-        The contract; fields that the file does not name are those of `own`, as `contract_of`
-        says.
+    """Read a contract; `contract_of` says which fields are those of `own`.
 
     Raises:
-        UsageError: The file is missing, is no TOML, or has a key or a value of the wrong
-            kind.
+        UsageError: The file is missing, is no TOML, or has a key or a value of the wrong kind.
     """
     try:
         content = tomllib.loads(path.read_text())
@@ -52,30 +47,20 @@ def read_contract(path: Path, own: Capabilities) -> Capabilities:
 def contract_of(
     content: Mapping[str, Any], own: Capabilities, *, place: str
 ) -> Capabilities:
-    """Make a contract of the entries of a TOML file.
+    """Make a contract of the entries of a TOML file, by key; `place` names the file in errors.
 
-    Args:
-        content: Entries of the file, by key.
-        own: Contract whose fields count where the file has no key. Of its features, only
-            values of plain steps count beside a list of features in the file.
-        place: Name of the file, for errors.
-
-    Returns:
-        The contract.
+    The fields of `own` count where the file has no key. Of its features, only values of plain
+    steps count beside a list of features in the file.
 
     Raises:
         UsageError: A key or a value is of the wrong kind.
     """
     for key, value in content.items():
         _check(key, value, place)
-    fields: dict[str, Any] = {
-        key: frozenset(value) if key in FEATURE_FIELDS else value
-        for key, value in content.items()
-    }
     if not content.keys().isdisjoint(FEATURE_FIELDS):
         own = own.plain()
     # A file without a version may be older than the versions.
-    fields.setdefault("table_version", _FIRST_VERSION)
+    fields: dict[str, Any] = {"table_version": _FIRST_VERSION, **content}
     try:
         return dataclasses.replace(own, **fields)
     except UsageError as error:
@@ -89,33 +74,21 @@ def contract_text(capabilities: Capabilities, *, comments: Mapping[str, str]) ->
     `comments` has the text of comments, by the field above which they stand; "" is the head of
     the file.
     """
-    lines = [f"# {line}".rstrip() for line in comments.get("", "").splitlines()]
-    for key, value in dataclasses.asdict(capabilities).items():
-        if value != _DEFAULTS[key] or key in {*comments, "table_version"}:
-            lines += [
-                f"# {line}".rstrip() for line in comments.get(key, "").splitlines()
-            ]
-            lines += _entry(key, value)
+    lines = list[str]()
+    for key, value in {"": None, **dataclasses.asdict(capabilities)}.items():
+        if key in {*comments, "table_version"} or (key and value != _DEFAULTS[key]):
+            text = comments.get(key, "")
+            lines += [f"# {line}".rstrip() for line in text.splitlines()]
+            if key in FEATURE_FIELDS:
+                names = (f"    {json.dumps(name)}," for name in sorted(value))
+                lines += [f"{key} = [", *names, "]"]
+            elif key:
+                lines.append(f"{key} = {json.dumps(value)}")
     return "\n".join(lines) + "\n"
 
 
-def _entry(key: str, value: Any) -> Iterator[str]:
-    if key not in FEATURE_FIELDS:
-        yield f"{key} = {json.dumps(value)}"
-        return
-    yield f"{key} = ["
-    yield from (f"    {json.dumps(name)}," for name in sorted(value))
-    yield "]"
-
-
 def _check(key: str, value: Any, place: str) -> None:
-    """Refuse unknown keys, and lists whose elements are no text.
-
-    `Capabilities` checks the rest.
-
-    Raises:
-        UsageError: The key or its value is refused.
-    """
+    """Refuse unknown keys, and lists whose elements are no text; `Capabilities` checks the rest."""
     if key not in _DEFAULTS:
         close = difflib.get_close_matches(key, _DEFAULTS, n=1)
         nearest = f"; the nearest key is {close[0]!r}" if close else ""

@@ -95,17 +95,13 @@ def features_by_mesh(
     capabilities: Capabilities, max_ranks: int
 ) -> frozenset[frozenset[Feature]]:
     """List for each mesh of a contract its features and those of placements on it."""
-    meshes = (
-        MeshSpec(shape, names, order)
+    return frozenset(
+        frozenset(mesh_features(mesh)) | _placed(capabilities, mesh)
         for num_axes in range(1, MAX_AXES + 1)
         for shape in mesh_shapes(max_ranks, num_axes)
         for names in ((), AXIS_NAMES[:num_axes])
         for order in ORDERS
-    )
-    return frozenset(
-        frozenset(mesh_features(mesh)) | _placed(capabilities, mesh)
-        for mesh in meshes
-        if has_mesh(capabilities, mesh)
+        if has_mesh(capabilities, mesh := MeshSpec(shape, names, order))
     )
 
 
@@ -127,10 +123,9 @@ def _placed_on(capabilities: Capabilities, mesh: MeshSpec) -> frozenset[Feature]
     codes = [REPLICATE, shard(0), strided_shard(0), PARTIAL]
     codes += [ABSENT] if mesh.axis_names else []  # others have no sub-meshes
     placed = itertools.product(codes, repeat=len(mesh.shape))
-    legal = (None, *filter(is_legal, placed))
     return frozenset(
         feature
-        for placements in legal
+        for placements in (None, *filter(is_legal, placed))
         if _has_placements(capabilities, mesh, placements)
         for feature in _features_of(capabilities, mesh, placements)
     )
@@ -148,11 +143,8 @@ def _features_of(
 ) -> Iterator[Feature]:
     """Yield the features of placements, and of shapes that they allow in a contract."""
     yield from _placement_features(mesh, placements)
-    cut = [
-        size
-        for size, code in zip(mesh.shape, placements or (), strict=False)
-        if sharded_dim(code) is not None
-    ]
+    placed = zip(mesh.shape, placements or (), strict=False)
+    cut = [size for size, code in placed if sharded_dim(code) is not None]
     has_strided = any(map(is_strided, placements or ()))
     may_be = {
         "frozen": True,
@@ -167,5 +159,4 @@ def _features_of(
 def _placement_features(
     mesh: MeshSpec, placements: Placements | None
 ) -> Iterator[Feature]:
-    spec = ParameterSpec("", (1,), placements)
-    return parameter_features(mesh, spec, _OF_PLACEMENTS)
+    return parameter_features(mesh, ParameterSpec("", (1,), placements), _OF_PLACEMENTS)

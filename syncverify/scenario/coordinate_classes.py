@@ -38,14 +38,12 @@ def coordinate_classes(
         dim = sharded_dim(placements[axis])
         if dim is None:
             continue
-        outer = [
-            mesh.shape[before]
-            for before in range(axis)
-            if sharded_dim(placements[before]) == dim
-        ]
-        for length in _lengths(spec.global_shape[dim], outer):
-            cuts |= {cut for cut in _cuts(length, size) if cut < size}
-    return tuple(range(low, high) for low, high in itertools.pairwise(sorted(cuts)))
+        lengths = {spec.global_shape[dim]}  # of the pieces that the axes before cut
+        for outer, code in zip(mesh.shape[:axis], placements[:axis], strict=True):
+            if sharded_dim(code) == dim:
+                lengths = {e for whole in lengths for e in _parts(whole, outer)}
+        cuts.update(*(_cuts(length, size) for length in lengths))
+    return tuple(itertools.starmap(range, itertools.pairwise(sorted(cuts))))
 
 
 def representatives(
@@ -56,37 +54,25 @@ def representatives(
     if len(meshes_of(mesh, parameters)) > 1:
         return tuple(range(mesh.num_ranks))
     offsets = [
-        [
-            stride * index
-            for part in coordinate_classes(mesh, parameters, axis)
-            for index in _chosen(part)
-        ]
+        [stride * index for part in parts for index in _chosen(part)]
         for axis, stride in enumerate(strides(mesh))
+        if (parts := coordinate_classes(mesh, parameters, axis))
     ]
     return tuple(sum(offset) for offset in itertools.product(*offsets))
-
-
-def _lengths(length: int, sizes: Iterable[int]) -> set[int]:
-    """List the lengths of the pieces of a dim after mesh axes of some sizes cut it."""
-    lengths = {length}
-    for size in sizes:
-        lengths = {part for whole in lengths for part in _parts(whole, size)}
-    return lengths
 
 
 def _parts(length: int, size: int) -> Iterator[int]:
     """Yield the lengths of the chunks that a mesh axis of a size cuts from a dim."""
     chunk = math.ceil(length / size)
-    for first in {0, *(cut for cut in _cuts(length, size) if cut < size)}:
+    for first in {0, *_cuts(length, size)}:
         yield max(0, min(chunk, length - first * chunk))
 
 
 def _cuts(length: int, size: int) -> set[int]:
     """List the coordinates where a chunk's size changes, by the rule of `local_shape`."""
     chunk = math.ceil(length / size)
-    if chunk == 0:
-        return set()
-    return {length // chunk, math.ceil(length / chunk)}
+    cuts = {length // chunk, math.ceil(length / chunk)} if chunk else set()
+    return {cut for cut in cuts if cut < size}
 
 
 def _chosen(part: range) -> list[int]:

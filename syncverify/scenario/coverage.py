@@ -17,18 +17,12 @@ _DEFAULT_SPACE = Space(EVERYTHING, max_ranks=4)
 
 
 class Coverage:
-    """Counts scenarios by the features, and pairs of features, on which they judge something.
-
-    Attributes:
-        space: Space of the scenarios.
-        num_scenarios: Number of scenarios counted.
-        applied: Number of scenarios in which a property had something to judge, by the
-            property's name.
-    """
+    """Counts scenarios by the features, and pairs of features, on which they judge something."""
 
     def __init__(self, space: Space = _DEFAULT_SPACE) -> None:
         self.space = space
         self.num_scenarios = 0
+        # Scenarios in which a property had something to judge, by its name.
         self.applied: Counter[str] = Counter()
         self._has_sums = space.has_sums
         self._counts: Counter[Feature] = Counter()
@@ -40,12 +34,9 @@ class Coverage:
         applied: Iterable[str] = (),
         refused_in: int | None = None,
     ) -> None:
-        """Count one scenario, each of its properties and judged features once.
+        """Count one scenario, each of its properties that `applied` and judged features once.
 
-        Args:
-            applied: Names of the properties that had something to judge.
-            refused_in: Step in which an error ended the run; None for a run that came to its
-                end.
+        An error ended the run in the step `refused_in`; None stands for a run that came to its end.
         """
         found = self.judged(scenario, refused_in)
         self.num_scenarios += 1

@@ -37,8 +37,7 @@ def rank_tensor(spec: MeshSpec) -> torch.Tensor:
     """Return the global ranks of a mesh in the mesh's shape, int32 as torch keeps them."""
     if spec.order == "row_major":  # a large mesh has tens of thousands
         return torch.arange(spec.num_ranks, dtype=torch.int).reshape(spec.shape)
-    places = itertools.product(*map(range, spec.shape))
-    ranks = [rank_at(spec, place) for place in places]
+    ranks = [rank_at(spec, e) for e in itertools.product(*map(range, spec.shape))]
     return torch.tensor(ranks, dtype=torch.int).reshape(spec.shape)
 
 
@@ -51,10 +50,16 @@ def wrap_local(
     are not absent from the parameter's placements.
     """
     everything = torch.empty(spec.global_shape, device="meta")
+    codes = spec.placements or ()
+    placed = {
+        n: _placement(whole, codes, n) for n, c in enumerate(codes) if c != ABSENT
+    }
+    if ABSENT in codes:  # the sub-mesh of the other axes
+        mesh = mesh[tuple(whole.axis_names[axis] for axis in placed)]
     return DTensor.from_local(
         local,
-        _own_mesh(mesh, whole, spec),
-        _placements(whole, spec),
+        mesh,
+        [*placed.values()],
         run_check=False,
         shape=torch.Size(spec.global_shape),
         stride=in_format(everything, spec.memory_format).stride(),
@@ -91,24 +96,6 @@ def in_format(tensor: torch.Tensor, memory_format: str) -> torch.Tensor:
         by_dims = {4: torch.channels_last, 5: torch.channels_last_3d}
         return tensor.contiguous(memory_format=by_dims[tensor.dim()])
     return tensor
-
-
-def _own_mesh(mesh: DeviceMesh, whole: MeshSpec, spec: ParameterSpec) -> DeviceMesh:
-    """Return the sub-mesh of the axes that are not absent from the placements."""
-    placements = spec.placements or ()
-    if ABSENT not in placements:
-        return mesh
-    named = zip(whole.axis_names, placements, strict=True)
-    return mesh[tuple(name for name, code in named if code != ABSENT)]
-
-
-def _placements(mesh: MeshSpec, spec: ParameterSpec) -> list[Placement]:
-    placements = spec.placements or ()
-    return [
-        _placement(mesh, placements, axis)
-        for axis, code in enumerate(placements)
-        if code != ABSENT
-    ]
 
 
 def _placement(mesh: MeshSpec, placements: Placements, axis: int) -> Placement:

@@ -21,15 +21,10 @@ ScenarioPart = Literal["mesh", "parameter", "scenario"]
 
 
 class Feature(NamedTuple):
-    """A content of scenarios, spelled `topic=value`.
-
-    Attributes:
-        topic: Name of a topic of the table. Example: `event`.
-        value: A value of the topic, without a variant. Example: `tail`.
-    """
+    """A content of scenarios, spelled `topic=value`, such as `event=tail`."""
 
     topic: str
-    value: str
+    value: str  # without a variant
 
     @override
     def __str__(self) -> str:
@@ -54,17 +49,14 @@ class Row:
     promise: Promise | None = None
     # Tells whether a part of a scenario has the feature. None if the topic reads the word itself.
     occurs: Callable[..., bool] | None = None
-    part: ScenarioPart | None = (
-        None  # that `occurs` takes, if it differs from the topic's
-    )
+    part: ScenarioPart | None = None  # that `occurs` takes, if not the topic's
     # Reasons by the features with which no drawn scenario combines this one. A topic alone stands
     # for all its values.
     never_with: Mapping[str, str] = field(default_factory=dict)
     rare: str = ""  # reason why it is played on request, and never drawn
     needs: str = ""  # feature without which no scenario has this one
-    gone_with: str = (
-        ""  # smaller number of its kind; a contract without it leaves this out
-    )
+    # Smaller number of its kind; a contract without that one leaves this one out.
+    gone_with: str = ""
     since: int = 1  # version of the table that has added the row, see `TABLE_VERSION`
     # Gradients that show a mistake with it: those that ranks sum, those of any parameter that is
     # trained, or `any` for parameters without a gradient too.
@@ -72,13 +64,9 @@ class Row:
     is_beside: bool = False  # whether it only comes beside another value of its topic
     # Whether no search seeks pairs with it: it is drawn rarely, since it takes long.
     is_alone: bool = False
-    one_in: int = (
-        0  # draws among which one has it, if it is another number than the topic's
-    )
+    one_in: int = 0  # draws among which one has it; 0 for the topic's number
     fewest_dims: int = 0  # of a parameter that takes the word
-    never_reduced: bool = (
-        False  # whether plain steps with it never reduce its parameter
-    )
+    never_reduced: bool = False  # whether plain steps never reduce its parameter
     fewest_parameters: int = 1  # reduced ones on which it can show an effect
     fewest_micro_batches: int = 1  # of a step in which it can
 
@@ -103,12 +91,8 @@ class EventRow(Row):
     # The caller sets every n-th gradient to None after `zero_grad()`; 0 for none.
     drops_every: int = 0
     every: int = 1  # the caller replaces every n-th gradient
-    first: int = (
-        0  # position of the first parameter whose gradient is dropped or replaced
-    )
-    factor: float = (
-        0  # of tensors that the caller puts in the place of gradients; 0 for none
-    )
+    first: int = 0  # position of the first parameter whose gradient goes
+    factor: float = 0  # of tensors in the place of gradients; 0 for none
     # Change of the parameters, from this step on: some are frozen or trained, or all are cast or
     # moved. It comes between `wait()` and `zero_grad()`, or before the step.
     change: ChangeKind | None = None
@@ -147,9 +131,7 @@ class Topic:
     # its `outside` names them.
     promise: Promise | None = None
     usual: tuple[str, ...] = ()  # values of most scenarios; a focus is on the others
-    one_in: int = (
-        4  # draws among which one has a word beyond the plain one, or a rare kind
-    )
+    one_in: int = 4  # draws among which one has no plain word, or a rare kind
     fits_any: bool = False  # whether every plain scenario can take each of its words
     is_needed: bool = False  # whether every scenario has a value of the topic
 

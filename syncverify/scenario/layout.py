@@ -51,15 +51,11 @@ def reduce_axes(mesh: MeshSpec, parameter: ParameterSpec) -> tuple[int, ...]:
 
     `mesh` is the scenario's. Axes of size 1 are left out: one rank exchanges nothing.
     """
-    if parameter.placements is None:
-        return ()
-    mesh = mesh_of(mesh, parameter)
+    shape = mesh_of(mesh, parameter).shape
     return tuple(
         axis
-        for axis, (placement, size) in enumerate(
-            zip(parameter.placements, mesh.shape, strict=True)
-        )
-        if placement in {REPLICATE, PARTIAL} and size > 1
+        for axis, placement in enumerate(parameter.placements or ())
+        if placement in {REPLICATE, PARTIAL} and shape[axis] > 1
     )
 
 
@@ -134,8 +130,7 @@ def most_group_bytes(mesh: MeshSpec, parameters: Iterable[ParameterSpec]) -> int
 
 def local_bytes(mesh: MeshSpec, parameter: ParameterSpec, rank: int) -> int:
     """Return the bytes of a rank's part of a gradient."""
-    numel = math.prod(local_shape(mesh, parameter, rank))
-    return numel * itemsize(parameter)
+    return math.prod(local_shape(mesh, parameter, rank)) * itemsize(parameter)
 
 
 def itemsize(parameter: ParameterSpec) -> int:

@@ -66,18 +66,16 @@ def _unknown(name: str, field: str) -> Iterator[str]:
             "which every contract promises unless `outside` or `refused` names them; take "
             "it out"
         )
-        return
-    known = _OPTIONAL | _PLAIN if takes_plain else _OPTIONAL
-    if Feature.of(name).value == "sparse":
+    elif Feature.of(name).value == "sparse":
         yield (
             f"{name!r} in `{field}`: no scenario has sparse gradients; take it out, and test "
             "with programs of your own what the synchronizer does with them"
         )
-        return
-    yield (
-        f"unknown feature {name!r} in `{field}`, expected `topic` or `topic=value`"
-        f"{_nearest(name, known)}"
-    )
+    else:
+        yield (
+            f"unknown feature {name!r} in `{field}`, expected `topic` or `topic=value`"
+            f"{_nearest(name, _OPTIONAL | _PLAIN if takes_plain else _OPTIONAL)}"
+        )
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

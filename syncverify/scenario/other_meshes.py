@@ -31,9 +31,8 @@ _SECOND_AXIS: Final = "ep"
 
 def mesh_of(mesh: MeshSpec, parameter: ParameterSpec) -> MeshSpec:
     """Return the mesh of a parameter; `mesh` is the scenario's."""
-    if parameter.on_mesh == OWN_MESH:
-        return mesh
-    return other_mesh(mesh, parameter.on_mesh)
+    word = parameter.on_mesh
+    return mesh if word == OWN_MESH else other_mesh(mesh, word)
 
 
 def meshes_of(

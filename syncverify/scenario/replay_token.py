@@ -25,15 +25,28 @@ from syncverify.scenario.scenario import (
     PARAMETER_WORDS,
     SCENARIO_WORDS,
     Scenario,
+    scenario_of,
 )
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.scenario.specs import DTYPES, MeshSpec, ParameterSpec
+from syncverify.scenario.specs import DTYPES
 from syncverify.scenario.validation import check_names
 
 TOKEN_VERSION = 2
 _PREFIX = f"sv{TOKEN_VERSION}-"
 _Play = TypeVar("_Play")
 _ANY_VERSION = re.compile(r"sv(\d{1,9})-")
+# A token lists these fields in this order, and then a dict of rare ones, if there are some.
+_OF_SCENARIO = (
+    "shape",
+    "axis_names",
+    "parameters",
+    "accumulations",
+    "bucket_cap_bytes",
+)
+_OF_PARAMETER = (
+    *("name", "global_shape", "placements", "dtype", "grad_dtype"),
+    *("requires_grad", "group"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,33 +236,19 @@ def _shortened(text: str) -> str:
 
 def _pack(scenario: Scenario) -> list[Any]:
     listed = scenario.to_json()
-    return [
-        listed["mesh"]["shape"],
-        listed["mesh"]["axis_names"],
-        [_pack_parameter(entry) for entry in listed["parameters"]],
-        listed["accumulations"],
-        listed["bucket_cap_bytes"],
-        *_words({**listed, **listed["mesh"]}, (*MESH_WORDS, *SCENARIO_WORDS)),
-    ]
+    del listed["version"]
+    for entry in listed["parameters"]:
+        for name in ("dtype", "grad_dtype"):
+            if entry[name] is not None:
+                entry[name] = DTYPES.index(entry[name])
+        entry["requires_grad"] = int(entry["requires_grad"])
+    listed["parameters"] = [_at_places(e, _OF_PARAMETER) for e in listed["parameters"]]
+    return _at_places({**listed.pop("mesh"), **listed}, _OF_SCENARIO)
 
 
-def _words(listed: dict[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
-    words = {name: listed[name] for name in names if name in listed}
-    return [words] if words else []
-
-
-def _pack_parameter(entry: dict[str, Any]) -> list[Any]:
-    grad_dtype = entry["grad_dtype"]
-    return [
-        entry["name"],
-        entry["global_shape"],
-        entry["placements"],
-        DTYPES.index(entry["dtype"]),
-        None if grad_dtype is None else DTYPES.index(grad_dtype),
-        int(entry["requires_grad"]),
-        entry["group"],
-        *_words(entry, PARAMETER_WORDS),
-    ]
+def _at_places(entry: dict[str, Any], places: tuple[str, ...]) -> list[Any]:
+    listed = [entry.pop(name) for name in places]
+    return [*listed, entry] if entry else listed
 
 
 def _unpack_reproducer(packed: list[Any]) -> Reproducer:
@@ -265,40 +264,30 @@ def _unpack_reproducer(packed: list[Any]) -> Reproducer:
 
 
 def _unpack(packed: list[Any]) -> Scenario:
-    shape, names, parameters, accumulations, cap, *rest = packed
-    words = _known(rest, (*MESH_WORDS, *SCENARIO_WORDS))
-    order = {name: words.pop(name) for name in MESH_WORDS if name in words}
-    events = tuple(words.pop("events", ()))
-    return Scenario(
-        mesh=MeshSpec(tuple(shape), tuple(names), **order),
-        parameters=tuple(_unpack_parameter(entry) for entry in parameters),
-        accumulations=tuple(accumulations),
-        bucket_cap_bytes=cap,
-        events=events,
-        **words,
-    )
+    listed = _by_name(packed, _OF_SCENARIO, (*MESH_WORDS, *SCENARIO_WORDS))
+    listed["mesh"] = listed
+    listed["parameters"] = [*map(_unpack_parameter, listed["parameters"])]
+    return scenario_of(listed)
 
 
-def _known(rest: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Read the table of rare fields, which a packed list has at its end if at all."""
-    (words,) = rest or [{}]
-    if not set(words) <= set(names):
-        raise ValueError(f"it has {sorted(set(words) - set(names))}")
-    return dict(words)
+def _by_name(
+    packed: list[Any], places: tuple[str, ...], rare: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the fields of a packed list; it has the rare ones at its end if at all."""
+    (words,) = packed[len(places) :] or [{}]
+    if not set(words) <= set(rare):
+        raise ValueError(f"it has {sorted(set(words) - set(rare))}")
+    return {**dict(zip(places, packed[: len(places)], strict=True)), **words}
 
 
-def _unpack_parameter(packed: list[Any]) -> ParameterSpec:
-    name, shape, placements, dtype, grad_dtype, requires_grad, group, *rest = packed
-    return ParameterSpec(
-        name=name,
-        global_shape=tuple(shape),
-        placements=None if placements is None else tuple(placements),
-        dtype=_dtype(dtype),
-        grad_dtype=None if grad_dtype is None else _dtype(grad_dtype),
-        requires_grad=bool(requires_grad),
-        group=group,
-        **_known(rest, PARAMETER_WORDS),
-    )
+def _unpack_parameter(packed: list[Any]) -> dict[str, Any]:
+    entry = _by_name(packed, _OF_PARAMETER, PARAMETER_WORDS)
+    grad_dtype = entry["grad_dtype"]
+    return entry | {
+        "dtype": _dtype(entry["dtype"]),
+        "grad_dtype": None if grad_dtype is None else _dtype(grad_dtype),
+        "requires_grad": bool(entry["requires_grad"]),
+    }
 
 
 def _dtype(number: int) -> str:

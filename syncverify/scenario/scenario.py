@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, Self
+from typing import Any
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario import validation
@@ -99,9 +99,7 @@ class Scenario(Pasteable):
         """List the parameters by group, in registration order; no group is empty."""
         indices = sorted({parameter.group for parameter in self.parameters})
         return tuple(
-            tuple(
-                parameter for parameter in self.parameters if parameter.group == index
-            )
+            tuple(spec for spec in self.parameters if spec.group == index)
             for index in indices
         )
 
@@ -115,11 +113,10 @@ class Scenario(Pasteable):
         Most scenarios leave the fields of `rare_fields` at their defaults, and their JSON
         leaves them out.
         """
-        listed: dict[str, Any] = _listed(self)
-        return listed
+        return dict(_listed(self))
 
     @classmethod
-    def from_json(cls, data: object) -> Self:
+    def from_json(cls, data: object) -> Scenario:
         """Return the scenario of a result of `to_json`, or of its parsed JSON text.
 
         Raises:
@@ -133,21 +130,24 @@ class Scenario(Pasteable):
                 f"(this syncverify reads version {SCENARIO_VERSION})"
             )
         try:
-            words = {name: data[name] for name in SCENARIO_WORDS if name in data}
-            words["events"] = tuple(words.get("events", ()))
-            mesh = data["mesh"]
-            of_mesh = {name: mesh[name] for name in MESH_WORDS if name in mesh}
-            return cls(
-                mesh=MeshSpec(
-                    tuple(mesh["shape"]), tuple(mesh["axis_names"]), **of_mesh
-                ),
-                parameters=tuple(_parameter(entry) for entry in data["parameters"]),
-                accumulations=tuple(data["accumulations"]),
-                bucket_cap_bytes=data["bucket_cap_bytes"],
-                **words,
-            )
+            return scenario_of(data)
         except (KeyError, TypeError, AttributeError) as error:
             raise ScenarioFormatError(f"malformed scenario: {error!r}") from error
+
+
+def scenario_of(data: dict[str, Any]) -> Scenario:
+    """Return the scenario of plain dicts and lists; errors of their types are as they come."""
+    words = {name: data[name] for name in SCENARIO_WORDS if name in data}
+    words["events"] = tuple(words.get("events", ()))
+    mesh = data["mesh"]
+    of_mesh = {name: mesh[name] for name in MESH_WORDS if name in mesh}
+    return Scenario(
+        mesh=MeshSpec(tuple(mesh["shape"]), tuple(mesh["axis_names"]), **of_mesh),
+        parameters=tuple(_parameter(entry) for entry in data["parameters"]),
+        accumulations=tuple(data["accumulations"]),
+        bucket_cap_bytes=data["bucket_cap_bytes"],
+        **words,
+    )
 
 
 def rare_fields(kind: type) -> dict[str, Any]:

@@ -33,12 +33,9 @@ class Schedule:
 
     Trailing zeros say nothing and are dropped, so equal runs have equal schedules. The list
     is finite, so a schedule can delay a rank for long, but not for ever.
-
-    Attributes:
-        choices: Number of the option taken, one entry per decision.
     """
 
-    choices: tuple[int, ...] = ()
+    choices: tuple[int, ...] = ()  # number of the option taken, one entry per decision
 
     def __post_init__(self) -> None:
         """Refuse choices that are not option numbers, and drop trailing zeros."""

@@ -7,8 +7,8 @@ nothing for granted, not even the types.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.scenario import bounds
@@ -73,45 +73,47 @@ def check_bounds(
     bucket_cap_bytes: int,
 ) -> None:
     """Refuse a scenario that no machine can play; sizes are whole numbers."""
-    num_micro_batches = sum(accumulations) + len(accumulations)
-    _check_at_most(bounds.MAX_AXES, len(mesh.shape), "mesh axes")
-    for size in mesh.shape:  # before their product, which may have a million digits
-        _check_at_most(bounds.MAX_RANKS_OF_ANY_BACKEND, size, "ranks")
-    _check_at_most(bounds.MAX_RANKS_OF_ANY_BACKEND, mesh.num_ranks, "ranks")
-    _check_at_most(bounds.MAX_PARAMETERS, len(parameters), "parameters")
-    _check_at_most(bounds.MAX_MICRO_BATCHES, num_micro_batches, "micro-batches")
-    _check_at_most(bounds.MAX_BUCKET_CAP_BYTES, bucket_cap_bytes, "bytes of a bucket")
-    numel = sum(_check_parameter_bounds(parameter) for parameter in parameters)
-    _check_at_most(bounds.MAX_ELEMENTS, numel, "elements")
+    for limit, value, noun in _limits(
+        mesh, parameters, sum(accumulations) + len(accumulations), bucket_cap_bytes
+    ):
+        # Python refuses to print a number of more than 4,300 digits.
+        shown = value if value < bounds.MAX_COUNT else f"over {bounds.MAX_COUNT}"
+        require(value <= limit, f"expected at most {limit} {noun}, got {shown}")
+
+
+def _limits(
+    mesh: MeshSpec,
+    parameters: tuple[ParameterSpec, ...],
+    num_micro_batches: int,
+    bucket_cap_bytes: int,
+) -> Iterator[tuple[int, int, str]]:
+    """Yield each limit with a number and its noun; those of factors before their product."""
+    yield bounds.MAX_AXES, len(mesh.shape), "mesh axes"
+    for size in mesh.shape:  # the product may have a million digits
+        yield bounds.MAX_RANKS_OF_ANY_BACKEND, size, "ranks"
+    yield bounds.MAX_RANKS_OF_ANY_BACKEND, mesh.num_ranks, "ranks"
+    yield bounds.MAX_PARAMETERS, len(parameters), "parameters"
+    yield bounds.MAX_MICRO_BATCHES, num_micro_batches, "micro-batches"
+    yield bounds.MAX_BUCKET_CAP_BYTES, bucket_cap_bytes, "bytes of a bucket"
+    numel = 0
+    for parameter in parameters:
+        yield bounds.MAX_DIMS, len(parameter.global_shape), "dims"
+        yield bounds.MAX_GROUP, parameter.group, "as the index of a group"
+        yield bounds.MAX_TIMES_LISTED, parameter.num_listed, "times in a group"
+        for size in parameter.global_shape:
+            yield bounds.MAX_ELEMENTS, size, "elements"
+        # A dim of size 0 counts as 1: torch computes strides from the other dims.
+        numel += math.prod(max(1, size) for size in parameter.global_shape)
+    yield bounds.MAX_ELEMENTS, numel, "elements"
     # Of a larger world, a few ranks play for all.
     num_seen = min(mesh.num_ranks, bounds.MAX_RANKS["sim"]) * num_micro_batches
-    _check_at_most(
-        bounds.MAX_OBSERVED_GRADIENTS, num_seen * len(parameters), "observed gradients"
+    num_gradients = num_seen * len(parameters)
+    yield bounds.MAX_OBSERVED_GRADIENTS, num_gradients, "observed gradients"
+    yield (
+        bounds.MAX_OBSERVED_ELEMENTS,
+        num_seen * numel,
+        "elements of observed gradients",
     )
-    _check_at_most(
-        bounds.MAX_OBSERVED_ELEMENTS, num_seen * numel, "elements of observed gradients"
-    )
-
-
-def _check_parameter_bounds(parameter: ParameterSpec) -> int:
-    """Refuse a parameter that is too large.
-
-    Returns:
-        Its number of elements, where a dim of size 0 counts as 1: torch computes strides from
-        the other dims.
-    """
-    _check_at_most(bounds.MAX_DIMS, len(parameter.global_shape), "dims")
-    _check_at_most(bounds.MAX_GROUP, parameter.group, "as the index of a group")
-    _check_at_most(bounds.MAX_TIMES_LISTED, parameter.num_listed, "times in a group")
-    for size in parameter.global_shape:
-        _check_at_most(bounds.MAX_ELEMENTS, size, "elements")
-    return math.prod(max(1, size) for size in parameter.global_shape)
-
-
-def _check_at_most(limit: int, value: int, noun: str) -> None:
-    # Python refuses to print a number of more than 4,300 digits.
-    shown = value if value < bounds.MAX_COUNT else f"over {bounds.MAX_COUNT}"
-    require(value <= limit, f"expected at most {limit} {noun}, got {shown}")
 
 
 def check_mesh(mesh: MeshSpec) -> None:
@@ -150,7 +152,6 @@ def check_words(scenario: object, parameters: tuple[ParameterSpec, ...]) -> None
     """Refuse a word that the feature table does not have in the word's topic.
 
     Raises:
-        ScenarioFormatError: The word is no word of its topic.
         UnknownLayerError: The word names no module that this process knows.
     """
     for topic in WORDS:
@@ -159,27 +160,23 @@ def check_words(scenario: object, parameters: tuple[ParameterSpec, ...]) -> None
         parts: tuple[Any, ...] = (scenario,) if is_of_scenario else parameters
         for part in parts:
             for word in TABLE[topic].words_in(part):
-                if word not in known:
-                    owner = "" if is_of_scenario else f" of {part.name!r}"
-                    _refuse_word(f"{topic}{owner}", word, known)
-
-
-def _refuse_word(field: str, word: str, known: tuple[str, ...]) -> NoReturn:
-    message = f"malformed scenario: {field} is one of {known}, not {word!r}"
-    if field == "module":
-        raise UnknownLayerError(
-            f"{message}; a layer of your own needs the contract whose `layers` has it"
-        )
-    raise ScenarioFormatError(message)
+                if word in known:
+                    continue
+                owner = "" if is_of_scenario else f" of {part.name!r}"
+                fact = f"{topic}{owner} is one of {known}, not {word!r}"
+                if topic == "module":
+                    raise UnknownLayerError(
+                        f"malformed scenario: {fact}; a layer of your own needs the contract "
+                        "whose `layers` has it"
+                    )
+                require(False, fact)
 
 
 def _check_fields(parameter: ParameterSpec) -> None:
     name, dims = parameter.name, parameter.global_shape
-    require(parameter.dtype in DTYPES, f"dtype of {name!r} is one of {DTYPES}")
-    require(
-        parameter.effective_grad_dtype in DTYPES,
-        f"grad_dtype of {name!r} is one of {DTYPES}",
-    )
+    for field in ("dtype", "effective_grad_dtype"):
+        named = f"{field.removeprefix('effective_')} of {name!r}"
+        require(getattr(parameter, field) in DTYPES, f"{named} is one of {DTYPES}")
     require(min(dims, default=0) >= 0, "sizes are >= 0")
     require(parameter.group >= 0, "group indices are >= 0")
     require(parameter.num_listed >= 1, "parameters are listed at least once")

@@ -28,11 +28,12 @@ def allowed_words(
         if feature.topic == topic and capabilities.covers(*feature) and not row.rare
         if found.isdisjoint(NEVER_WITH.get(feature, ()))
     ]
-    version = capabilities.table_version
-    known = [row.value for row in TABLE[topic].rows if row.since <= version]
-    return words + [
-        word for word in known if word not in words and base_word(word) in words
+    variants = [
+        row.value
+        for row in TABLE[topic].rows
+        if row.since <= capabilities.table_version and row.value not in words
     ]
+    return words + [word for word in variants if base_word(word) in words]
 
 
 def words_at(scenario: Scenario, topic: str) -> Sequence[str]:
@@ -52,14 +53,18 @@ def with_word(
     if topic == "event":
         words = enumerate(words_at(scenario, topic))
         events = tuple(word if n in places else known for n, known in words)
-        return replace(scenario, events=events if {*events} - {PLAIN} else ())
+        return replace(scenario, events=unless_plain(events))
     if TABLE[topic].part == "scenario":
         return replace(scenario, **changed)
-    parameters = (
-        replace(spec, **changed) if n in places else spec
-        for n, spec in enumerate(scenario.parameters)
-    )
-    return replace(scenario, parameters=tuple(parameters))
+    listed = [*scenario.parameters]
+    for place in places:
+        listed[place] = replace(listed[place], **changed)
+    return replace(scenario, parameters=tuple(listed))
+
+
+def unless_plain(events: tuple[str, ...]) -> tuple[str, ...]:
+    """Leave out the events of steps where all are plain, as a scenario asks for it."""
+    return events if {*events} - {PLAIN} else ()
 
 
 def with_parameter(scenario: Scenario, place: int, **changes: Any) -> Scenario:
@@ -77,5 +82,5 @@ def has_no_impossible_pair(scenario: Scenario) -> bool:
 
 def may_be_drawn(scenario: Scenario, capabilities: Capabilities) -> bool:
     """Tell whether a contract covers a scenario that has no pair of `NEVER_TOGETHER`."""
-    outside = features_outside(scenario, capabilities)
-    return not outside and has_no_impossible_pair(scenario)
+    is_covered = not features_outside(scenario, capabilities)
+    return is_covered and has_no_impossible_pair(scenario)

@@ -64,11 +64,10 @@ class DoneShards:
 
     def with_shard(self, number: int, result: SearchResult) -> Self:
         """Return the shards that were played, and one more."""
-        waiting = {**self.waiting, number: result}
-        end = self.num_merged
+        waiting, end, ready = {**self.waiting, number: result}, self.num_merged, {}
         while end in waiting:
+            ready[end] = waiting.pop(end)
             end += 1
-        ready = {each: waiting.pop(each) for each in range(self.num_merged, end)}
         more = self._merged_with(ready)
         return dataclasses.replace(more, num_merged=end, waiting=waiting)
 
@@ -158,10 +157,9 @@ class CampaignFile:
         if header != self._header(content):
             raise self._cannot_read("its content was changed, or its end is missing")
         try:
-            done = plain_value(content)
+            done: DoneShards = plain_value(content)
         except Exception as error:
             raise self._cannot_read(f"{error}") from error
-        assert isinstance(done, DoneShards)
         return done
 
     def write(self, done: DoneShards, *, at_once: bool = False) -> None:
@@ -171,8 +169,7 @@ class CampaignFile:
             UsageError: The file cannot be written; the shards before are still there.
         """
         began = time.monotonic()
-        is_due = at_once or began >= self._next_write
-        if done is self._written or not is_due:
+        if done is self._written or not (at_once or began >= self._next_write):
             return
         content = pickle.dumps(done)
         try:

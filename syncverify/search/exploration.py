@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from hypothesis import Phase
@@ -59,27 +59,25 @@ def explore(
     )
 
 
+@dataclass
 class Exploration:
     """Plays scenarios, and notes the features and violations of each.
 
     The last `num_reserved` scenarios are those of missing values.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        settings: Settings,
-        progress: Progress[FoundViolation],
-        num_reserved: int,
-    ) -> None:
-        space = Space(judge.subject.capabilities, settings.ranks)
+    judge: Judge
+    settings: Settings
+    progress: Progress[FoundViolation]
+    num_reserved: int
+    met: Occurrences = field(default_factory=Occurrences)
+    _largest: int = 0
+    _num_ordered: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with the space of the subject."""
+        space = Space(self.judge.subject.capabilities, self.settings.ranks)
         self.coverage = Coverage(space)
-        self.met = Occurrences()
-        self._judge = judge
-        self._settings = settings
-        self._progress = progress
-        self._num_reserved = num_reserved
-        self._largest = self._num_ordered = 0
 
     def play(self, scenarios: Drawing | Listed) -> dict[bytes, int]:
         """Play the scenarios of a sequence, some of them twice, until the budget ends.
@@ -88,7 +86,7 @@ class Exploration:
             The number of decisions of each schedule that was drawn, by the digest of the
             scenario.
         """
-        judge, draws = self._judge, dict[bytes, int]()
+        judge, draws = self.judge, dict[bytes, int]()
 
         def explore_one(scenario: Scenario, draw: Draw) -> None:
             def noted(count: int) -> Schedule:
@@ -115,14 +113,14 @@ class Exploration:
         """Note a scenario; raise `EndedError` after the last one."""
         self.coverage.add(scenario, judged.applied, judged.ended_in)
         new = self.met.add(judged.violations)
-        is_enough = self._settings.stop_at_first
+        is_enough = self.settings.stop_at_first
         for entry in new[: 1 if is_enough else None]:
-            self._progress.found(entry)
-        num_played, wanted = self.coverage.num_scenarios, self._settings.examples
-        self._progress.played(num_played, len(self.met.own))
+            self.progress.found(entry)
+        num_played, wanted = self.coverage.num_scenarios, self.settings.examples
+        self.progress.played(num_played, len(self.met.own))
         if self.met.own and is_enough:
             raise EndedError
-        if num_played == wanted - self._num_reserved:
+        if num_played == wanted - self.num_reserved:
             self._play_missing()
         if self.coverage.num_scenarios >= wanted:
             raise EndedError
@@ -139,12 +137,12 @@ class Exploration:
 
     def _play_missing(self) -> None:
         """Play scenarios with values that no scenario had."""
-        missing = scenarios_of_missing_values(self.coverage, self._settings.random_seed)
-        for scenario in islice(missing, self._num_reserved):
-            if self._judge.budget.stopped:
+        missing = scenarios_of_missing_values(self.coverage, self.settings.random_seed)
+        for scenario in islice(missing, self.num_reserved):
+            if self.judge.budget.stopped:
                 raise EndedError
             try:
-                judged = self._judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
+                judged = self.judge.judge_schedule(scenario, DEFAULT_SCHEDULE)
             except OutOfBudgetError:
                 raise EndedError from None
             self._take(scenario, judged)

@@ -74,9 +74,7 @@ class Fix:
     @property
     def rounds_up(self) -> bool:
         """Tell whether a number is rounded up that was rounded down."""
-        new = [line for line in self.lines if line.startswith("+ ")]
-        old = [line for line in self.lines if line.startswith("- ")]
-        return any("-(-" in line for line in new) and not any("-(-" in e for e in old)
+        return {e[:2] for e in self.lines if "-(-" in e} - {"  "} == {"+ "}
 
     @property
     def num_removed(self) -> int:
@@ -116,11 +114,8 @@ class NoWitness:
 # Causes that a counter or a flag of the step before may have.
 _COUNTED: Final = frozenset(
     {
-        "contribution_doubled",
-        "micro_batch_missing",
-        "not_reduced",
-        "reduced_early",
-        "reduced_twice",
+        *("contribution_doubled", "micro_batch_missing", "not_reduced"),
+        *("reduced_early", "reduced_twice"),
     }
 )
 
@@ -188,6 +183,5 @@ class FoundViolation:
     @property
     def token(self) -> str:
         """Return the token that `syncverify replay` takes."""
-        return encode(
-            Reproducer(*self.violation.identity, self.scenario, self.schedule)
-        )
+        identity = self.violation.identity
+        return encode(Reproducer(*identity, self.scenario, self.schedule))

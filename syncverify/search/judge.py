@@ -34,7 +34,7 @@ from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
 from syncverify.sim.turns.timings import OtherTimings, may_differ
 from syncverify.subjects.subject import Subject
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.run import Run, Traces
+from syncverify.trace.run import RankRun, Run
 
 # Draws a schedule of up to a number of decisions.
 Draw = Callable[[int], Schedule]
@@ -84,8 +84,8 @@ class JudgedRun:
         return Schedule.of(self.decisions)
 
 
-# The first run that fails of all schedules that were played, or else the default one; and what was
-# played, None if a run that fails ended it early.
+# The first run that fails of all schedules, or else the default one; and what was played, None if a
+# run that fails ended it early.
 _Explored = tuple[JudgedRun, ScheduleCoverage | None]
 
 
@@ -125,12 +125,21 @@ class Judge:
         first = self.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=twice)
         if not isinstance(self.backend, SimBackend):
             return first
-        judged, extent = first, FIRST if first.branches else SAME
-        coverage: ScheduleCoverage | None = ScheduleCoverage(extent)
+        judged, digest = first, scenario.digest()
+        coverage: ScheduleCoverage | None
+        coverage = ScheduleCoverage(FIRST if first.branches else SAME)
         if first.branches and not first.violations and self.choice.mode != "default":
-            judged, coverage = self._of_other_schedules(scenario, first, draw)
+            if self.choice.mode == "drawn":
+                # Drawn after the first run, which tells how many decisions there can be.
+                drawn = self.judge_schedule(scenario, draw(first.num_turns))
+                judged = drawn if drawn.violations else first
+                coverage = ScheduleCoverage(DRAWN)
+            else:
+                if digest not in self._explored:
+                    self._explored[digest] = self._explore_schedules(scenario, first)
+                judged, coverage = self._explored[digest]
         if coverage is not None:
-            self.listener.schedules_played(scenario.digest(), coverage)
+            self.listener.schedules_played(digest, coverage)
         return judged
 
     def judge_schedule(
@@ -179,20 +188,6 @@ class Judge:
             reproducer.scenario, reproducer.schedule, twice=twice
         )
 
-    def _of_other_schedules(
-        self, scenario: Scenario, first: JudgedRun, draw: Draw
-    ) -> _Explored:
-        """Play other schedules as far as the choice asks for."""
-        if self.choice.mode == "drawn":
-            # Drawn after the first run, which tells how many decisions there can be.
-            drawn = self.judge_schedule(scenario, draw(first.num_turns))
-            shown = drawn if drawn.violations else first
-            return shown, ScheduleCoverage(DRAWN)
-        key = scenario.digest()
-        if key not in self._explored:
-            self._explored[key] = self._explore_schedules(scenario, first)
-        return self._explored[key]
-
     def _explore_schedules(self, scenario: Scenario, first: JudgedRun) -> _Explored:
         """Play other schedules until one fails, or all of the choice were played."""
         num_ranks, num_turns = scenario.mesh.num_ranks, first.num_turns
@@ -220,6 +215,7 @@ class Judge:
         is_refused = is_refused and refuses_plain_steps(scenario, own)
         self.listener.run_judged(scenario, run, is_refused=is_refused)
         taken = tuple(decisions.taken)
+        launches = max(map(_num_launches, run.ranks), default=0)
         return JudgedRun(
             violations={
                 each.identity: FoundViolation(
@@ -231,9 +227,7 @@ class Judge:
             num_turns=len(decisions.turn_log),
             branches=may_differ(decisions, scenario.mesh.num_ranks),
             applied=verdict.applied,
-            launches_per_step=_launches_per_step(
-                scenario.num_steps, [rank.trace for rank in run.ranks]
-            ),
+            launches_per_step=math.ceil(launches / scenario.num_steps),
             error=None if fault is None else fault_identity(fault),
             ended_in=None if fault is None else fault.step or 0,
         )
@@ -249,9 +243,5 @@ class Judge:
         return self.backend.run(scenario, self.subject)
 
 
-def _launches_per_step(num_steps: int, traces: Traces) -> int:
-    numbers = (
-        sum(isinstance(record, CollectiveLaunch) for record in trace)
-        for trace in traces
-    )
-    return math.ceil(max(numbers, default=0) / num_steps)
+def _num_launches(rank: RankRun) -> int:
+    return sum(isinstance(record, CollectiveLaunch) for record in rank.trace)

@@ -104,22 +104,24 @@ def _steps_too_short(own: Capabilities, value: Feature) -> set[str]:
     Where the contract has none of the larger ones, `size=many micro-batches` has them: then all
     other sizes are returned.
     """
-    steps = {str(each): int(each.value) for each in FEATURES
-             if each.topic == "accumulations" and each.value.isdecimal()}  # fmt: skip
+    steps = _named("accumulations") - {"accumulations=varying"}
     fewest = FEATURES[value].fewest_micro_batches
-    few = {step for step, number in steps.items() if number < fewest}
-    if steps.keys() - few - own.outside:
+    few = {step for step in steps if int(Feature.of(step).value) < fewest}
+    if steps - few - own.outside:
         return few
-    long = "size=many micro-batches"
-    return {str(each) for each in FEATURES if each.topic == "size"} - {long}
+    return _named("size") - {"size=many micro-batches"}
+
+
+def _named(*topics: str) -> set[str]:
+    return {str(each) for each in FEATURES if each.topic in topics}
 
 
 def _asking(own: Capabilities, value: Feature) -> Capabilities:
     """Return a contract in which a value is drawn more often."""
     outside = own.outside
     if value.topic == "gradient":  # one parameter is special, of plain use
-        others = {str(each) for each in FEATURES if each.topic in _BESIDE_GRADIENTS}
-        outside |= others - {str(value)} | _steps_too_short(own, value)
+        others = _named(*_BESIDE_GRADIENTS) - {str(value)}
+        outside |= others | _steps_too_short(own, value)
     if value.topic == "size":  # it shows best alone, and plain steps are drawn fast
         own = own.plain()
         outside = own.outside | (_NARROW if own.covers(*_WIDE) else frozenset())
@@ -153,14 +155,13 @@ def _with_added_words(
     if scenario.module != PLAIN:
         return scenario
     for value in values:
-        if value in judged or not TABLE[value.topic].fits_any:
-            continue
-        for candidate in _candidates(scenario, *value):
-            found = coverage.judged(candidate)
-            is_legal = may_be_drawn(candidate, coverage.space.capabilities)
-            if found >= {*judged, value} and is_legal:
-                scenario, judged = candidate, found
-                break
+        if value not in judged and TABLE[value.topic].fits_any:
+            for candidate in _candidates(scenario, *value):
+                found = coverage.judged(candidate)
+                is_legal = may_be_drawn(candidate, coverage.space.capabilities)
+                if found >= {*judged, value} and is_legal:
+                    scenario, judged = candidate, found
+                    break
     return scenario
 
 

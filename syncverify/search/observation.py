@@ -113,13 +113,16 @@ def observe(
     `known` are the identities of violations of plain training steps.
     """
     of_companions = dict[str, set[Identity]]()
+    no_data = (
+        "collectives of this backend move no data" if backend.name == "fake" else ""
+    )
     for feature in features:
-        reason = subject.not_observed.get(feature) or _reason_against(feature, backend)
+        row = FEATURES[Feature.of(feature)]
+        reason = subject.not_observed.get(feature) or no_data or row.rare
         if reason:
             yield RatedFeature(feature, "not tried", reason=reason)
             continue
-        observing = _observing(feature, subject, backend, plan)
-        companion = FEATURES[Feature.of(feature)].needs
+        observing, companion = _observing(feature, subject, backend, plan), row.needs
         ignored = set(known)
         if companion:
             if companion not in of_companions:
@@ -127,13 +130,6 @@ def observe(
                 of_companions[companion] = beside.identities(plan.num_scenarios)
             ignored |= of_companions[companion]
         yield observing.result(ignored)
-
-
-def _reason_against(feature: str, backend: Backend) -> str:
-    """Return the reason why a feature cannot be tried; "" if it can."""
-    if backend.name == "fake":
-        return "collectives of this backend move no data"
-    return FEATURES[Feature.of(feature)].rare
 
 
 def _observing(
@@ -231,21 +227,16 @@ class _FeatureObservation:
 
 def _rated(judged: JudgedRun, ignored: Collection[Identity]) -> RatedRun | None:
     """Return the rating for one run and the worst violation; None if the run says nothing."""
-    counted = [
-        identity
-        for identity in distinct_identities(judged.violations)
-        if identity[0] != _ABOUT_SPEED
-    ]
+    distinct = distinct_identities(judged.violations)
+    counted = [identity for identity in distinct if identity[0] != _ABOUT_SPEED]
     new = [identity for identity in counted if identity not in ignored]
     if (counted and not new) or judged.error in ignored:
         return None
     if not new:
         return ("refused" if judged.error else "right"), None
-    ranking = ["", *_RATING_OF_PROPERTY]  # "" stands for all other properties
-    worst = min(
-        new,
-        key=lambda one: ranking.index(one[0] if one[0] in _RATING_OF_PROPERTY else ""),
-    )
+    ranking = [*_RATING_OF_PROPERTY]
+    # All other properties come first.
+    worst = min(new, key=lambda one: one[0] in ranking and 1 + ranking.index(one[0]))
     return rating_of(worst), judged.violations[worst]
 
 

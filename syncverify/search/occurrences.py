@@ -42,10 +42,8 @@ from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.search.judge import Identity, Judge
 
 _RANKING = [entry.name for entry in ALL_PROPERTIES]
-_LOSSES = {
-    (gradient_equals_reference.__name__, "not_reduced"),
-    (gradient_equals_reference.__name__, "rank_contribution_missing"),
-}
+_WRONG = gradient_equals_reference.__name__
+_LOSSES = {(_WRONG, "not_reduced"), (_WRONG, "rank_contribution_missing")}
 _MOST_MICRO_BATCHES_MORE = 4
 # With more violations, the subject is far from right, and each one takes some runs.
 _MOST_VIOLATIONS = 3
@@ -125,24 +123,19 @@ class Occurrences:
         forms = _forms(ranked(self.own.keys()), self.clues, self.joined)
         explained = defaultdict[Identity, list[RelatedViolation]](list)
         for identity in ranked(self.first.keys()):
-            is_consequence = identity not in self.own
-            if not is_consequence and identity not in forms:
-                continue
+            is_consequence, cause = identity not in self.own, identity
             if is_consequence:
-                (cause, _), *_ = self.causes[identity].most_common(1)
-            else:
-                cause = identity
+                ((cause, _),) = self.causes[identity].most_common(1)
+            elif identity not in forms:
+                continue
             one = self.first[identity].violation
             lines = one.evidence.named_lines
             related = RelatedViolation(*identity, one.summary, is_consequence, lines)
             explained[forms.get(cause, cause)].append(related)
-        return {
-            identity: tuple(
-                sorted(explained[identity], key=lambda one: not one.is_consequence)
-            )
-            for identity in ranked(self.own.keys())
-            if identity not in forms
-        }
+        for each in explained.values():
+            each.sort(key=lambda one: not one.is_consequence)
+        counting = (one for one in ranked(self.own.keys()) if one not in forms)
+        return {identity: tuple(explained[identity]) for identity in counting}
 
 
 def _forms(
@@ -230,10 +223,12 @@ def _trials(
     judge: Judge, found: FoundViolation, others: list[Identity]
 ) -> Iterator[tuple[Scenario, list[Identity]]]:
     """Yield scenarios of the contract, each with the violations that may come there."""
+    whole = found.scenario
     losses = [one for one in others if {one, found.violation.identity} <= _LOSSES]
-    trials = [(scenario, others) for scenario in _other_lengths(found.scenario)]
-    if losses:
-        trials += [(scenario, losses) for scenario in _alone(found)]
+    trials = [(scenario, others) for scenario in _other_lengths(whole)]
+    if losses and whole.module == PLAIN and len(whole.parameters) > 1:
+        alone = [spec for spec in whole.parameters if spec.name in _parameters(found)]
+        trials += [(replace(whole, parameters=(spec,)), losses) for spec in alone]
     for scenario, candidates in trials:
         if not features_outside(scenario, judge.subject.capabilities):
             yield scenario, candidates
@@ -243,22 +238,12 @@ def _parameters(found: FoundViolation) -> set[str]:
     return {*found.violation.parameters}
 
 
-def _alone(found: FoundViolation) -> Iterator[Scenario]:
-    """Yield the scenario with one parameter of the violation alone."""
-    whole = found.scenario
-    if whole.module != PLAIN or len(whole.parameters) == 1:
-        return
-    for spec in whole.parameters:
-        if spec.name in _parameters(found):
-            yield replace(whole, parameters=(spec,))
-
-
 def _other_lengths(scenario: Scenario) -> Iterator[Scenario]:
     """Yield the scenario with another window in one step, and with all longer."""
     lengths = scenario.accumulations
-    for step in range(len(lengths)):
-        for length in range(1, lengths[step] + _MOST_MICRO_BATCHES_MORE + 1):
-            if length != lengths[step]:
+    for step, known in enumerate(lengths):
+        for length in range(1, known + _MOST_MICRO_BATCHES_MORE + 1):
+            if length != known:
                 others = (*lengths[:step], length, *lengths[step + 1 :])
                 yield replace(scenario, accumulations=others)
     for more in range(1, _MOST_MICRO_BATCHES_MORE + 1):

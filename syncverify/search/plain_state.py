@@ -9,6 +9,7 @@ Note [State without calls]
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 import sys
@@ -48,12 +49,9 @@ class ShownValue:
     """A value as a report shows it: in words, a container as `3 elements`."""
 
     word: str
-    # Number of elements of a container.
-    size: int | None = None
-    # Whether it is a whole number that `word` shows.
-    is_whole: bool = False
-    # Whether `word` is an expression with this value.
-    is_code: bool = False
+    size: int | None = None  # number of elements of a container
+    is_whole: bool = False  # whether it is a whole number that `word` shows
+    is_code: bool = False  # whether `word` is an expression with this value
 
 
 NOT_SET: Final = ShownValue("not set")
@@ -65,12 +63,23 @@ class Part:
 
     kind: Literal["attribute", "key", "index"]
     text: str
-    # Whether it is one of many that are alike: an index, a parameter.
-    is_any: bool = False
+    is_any: bool = False  # whether it is one of many: an index, a parameter
+
+
+class _AtPath:
+    """A value at the end of a path."""
+
+    __slots__ = ()
+    parts: tuple[Part, ...]
+
+    @property
+    def path(self) -> str:
+        """The path as a text, such as `self.count[p0]`."""
+        return "self" + "".join(part.text for part in self.parts)
 
 
 @dataclass(slots=True)
-class Spot:
+class Spot(_AtPath):
     """A value at the end of a path: what `holder` has as attribute, key or index `key`."""
 
     parts: tuple[Part, ...]
@@ -81,17 +90,12 @@ class Spot:
     elements: list[Any] | None
 
     @property
-    def path(self) -> str:
-        """The path as a text."""
-        return _path(self.parts)
-
-    @property
     def shown(self) -> ShownValue:
         """The value as a report shows it."""
-        if self.elements is not None:
-            size = len(self.elements)
-            return ShownValue(counted(size, "element"), size)
-        return shown_value(self.value)
+        if self.elements is None:
+            return shown_value(self.value)
+        size = len(self.elements)
+        return ShownValue(counted(size, "element"), size)
 
     @property
     def is_counted(self) -> bool:
@@ -101,11 +105,9 @@ class Spot:
     @property
     def is_empty(self) -> bool:
         """Tell whether the value is as good as one that is not there."""
-        if self.elements is not None:
+        if self.elements is not None or self.value is None:
             return not self.elements
-        return self.value is None or (
-            type(self.value) in _PLAIN and self.value in (0, "")
-        )
+        return type(self.value) in _PLAIN and self.value in (0, "")
 
     def set_to(self, before: Spot | None) -> None:
         """Give the spot the value of before; None takes an attribute away."""
@@ -119,11 +121,6 @@ class Spot:
             _put(self.holder, self.key, before.value)
         if before.elements is not None:
             _refill(target, before.elements)
-
-
-def _path(parts: tuple[Part, ...]) -> str:
-    """Return a path as a text, such as `self.count[p0]`."""
-    return "self" + "".join(part.text for part in parts)
 
 
 def state_of(owner: object, names: Mapping[int, str]) -> dict[str, Spot]:
@@ -176,14 +173,13 @@ def _elements(value: Any, base: Any) -> list[Any]:
 
 def _refill(value: Any, elements: list[Any]) -> None:
     base = _base(value)
-    if base in _FIXED:
-        return
-    base.clear(value)
-    for each in elements:
+    if base not in _FIXED:
+        base.clear(value)
         if base in _DICTS:
-            base.__setitem__(value, *each)
+            for key, each in elements:
+                base.__setitem__(value, key, each)
         else:
-            (set.add if base is set else base.append)(value, each)
+            (set.update if base is set else base.extend)(value, elements)
 
 
 def _put(holder: Any, key: Any, value: Any) -> None:
@@ -214,10 +210,8 @@ def _is_followed(value: object) -> bool:
 def _attributes(owner: object) -> dict[str, Any]:
     found = {key: value for key, value in _own(owner).items() if type(key) is str}
     for name, slot in _slots(owner).items():
-        try:
+        with contextlib.suppress(AttributeError):  # without a value
             found[name] = slot.__get__(owner)
-        except AttributeError:  # without a value
-            continue
     return found
 
 
@@ -284,18 +278,13 @@ def shown_value(value: Any) -> ShownValue:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOver:
+class LeftOver(_AtPath):
     """A value that one step left in a subject: where `step` begins, it is not as for step 0."""
 
     parts: tuple[Part, ...]
     before: ShownValue
     after: ShownValue
     step: int
-
-    @property
-    def path(self) -> str:
-        """The path as a text."""
-        return _path(self.parts)
 
     @property
     def pattern(self) -> str:
@@ -319,16 +308,15 @@ class LeftOver:
 
         A flag, or a number of the whole synchronizer, may be meant to stay.
         """
-        is_one_of_many = any(part.is_any for part in self.parts)
-        return self.is_size or (self.is_number and is_one_of_many)
+        is_of_one = any(part.is_any for part in self.parts)
+        return self.is_size or (self.is_number and is_of_one)
 
     @property
     def text(self) -> str:
         """The fact in one line."""
         verb = "holds" if self.is_size else "is"
-        past, size = f"was {self.before.word}", self.before.size
-        if self.is_size and size is not None:
-            past = f"held {size}"
+        size = self.before.size if self.is_size else None
+        past = f"was {self.before.word}" if size is None else f"held {size}"
         return (
             f"{self.path} {verb} {self.after.word} where step {self.step} begins, "
             f"and {past} where step 0 began"

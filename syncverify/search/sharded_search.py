@@ -124,10 +124,8 @@ class _Exploration:
 
     def __post_init__(self) -> None:
         """Begin with what earlier calls have met."""
-        self.packed, self.num_played = (
-            pack_subject(self.subject),
-            self.done.num_examples,
-        )
+        self.packed = pack_subject(self.subject)
+        self.num_played = self.done.num_examples
         met = self.done.with_all({}).result.met
         for identity in met.reported():
             self.hear(met.own[identity])
@@ -184,8 +182,8 @@ class _Exploration:
         is_short = result.num_examples < shard.settings.examples
         if result.stopped or (is_cut and is_short):
             self.begun[shard.number] = result
-            return
-        self.done = self.done.with_shard(shard.number, result)
+        else:
+            self.done = self.done.with_shard(shard.number, result)
 
 
 def _new(subject: Subject, settings: Settings) -> DoneShards:

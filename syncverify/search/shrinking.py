@@ -79,11 +79,7 @@ def shrink(
 
 
 def simplify_schedule(judge: Judge, found: FoundViolation) -> FoundViolation:
-    """Undo choices of a schedule that the violation does not need.
-
-    Returns:
-        The violation with a schedule in which no single choice can go back to the default,
-        as far as the budget allows.
+    """Return a violation without choices of its schedule that it does not need, as the budget allows.
 
     Raises:
         OutOfBudgetError: Not even the given schedule may be played.
@@ -107,9 +103,8 @@ def simplify_schedule(judge: Judge, found: FoundViolation) -> FoundViolation:
 def with_needed_features(judge: Judge, found: FoundViolation) -> FoundViolation:
     """Return a violation of the same identity with fewer features, as few as 60 runs find.
 
-    Shrinking does not count features: a violation that needs two features may be reported with
-    seven. So features are taken away one at a time (delta debugging), until each one that is
-    left is needed. The contract is that of the judge.
+    Shrinking does not count features: a violation that needs two may be reported with seven. So
+    they are taken away one at a time, until each one that is left is needed.
     """
     judge.budget.runs_left = _MAX_FEATURE_RUNS
     own = judge.subject.capabilities
@@ -175,13 +170,10 @@ class _Shrinker:
         return found if is_better else None
 
     def from_below(self, capabilities: Capabilities) -> FoundViolation:
-        """Play parts of the scenario, the smallest first, until one hangs.
+        """Return the violation in the smallest part that hangs, the whole scenario at last.
 
-        Those before it cost little, and it is the only one that takes seconds.
-
-        Returns:
-            The violation in the smallest part that hangs, or in the whole scenario where all
-            parts hold; as it was met, with the reason, where the search of parts ended early.
+        The parts before it cost little, and it is the only one that takes seconds. Where the search
+        of parts ends early, the violation is as it was met, with the reason.
         """
         first, budget = self.least, self.judge.budget
         budget.runs_left = _MAX_PARTS

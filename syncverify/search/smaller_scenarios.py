@@ -44,7 +44,7 @@ from syncverify.scenario.specs import (
     MeshSpec,
     ParameterSpec,
 )
-from syncverify.scenario.words import with_word
+from syncverify.scenario.words import unless_plain, with_word, words_at
 
 # New values of fields of a scenario.
 _Changes = dict[str, Any]
@@ -66,7 +66,7 @@ def simpler_scenarios(
     parameters, counts = scenario.parameters, scenario.accumulations
     for changes in itertools.chain(
         _fewer_ranks(scenario.mesh, parameters),
-        ({"parameters": _without(parameters, n)} for n in range(len(parameters))),
+        ({"parameters": _with_entry(parameters, n)} for n in range(len(parameters))),
         _fewer_steps(counts, scenario.events),
         _fewer_micro_batches(counts),
     ):
@@ -104,11 +104,8 @@ def _fewer_steps(
     counts: tuple[int, ...], all_events: tuple[str, ...]
 ) -> Iterator[_Changes]:
     for step in range(len(counts)):
-        events = _without(all_events, step)
-        yield {
-            "accumulations": _without(counts, step),
-            "events": events if {*events} - {PLAIN} else (),
-        }
+        events = unless_plain(_with_entry(all_events, step))
+        yield {"accumulations": _with_entry(counts, step), "events": events}
 
 
 def _fewer_micro_batches(counts: tuple[int, ...]) -> Iterator[_Changes]:
@@ -120,12 +117,9 @@ def _fewer_micro_batches(counts: tuple[int, ...]) -> Iterator[_Changes]:
             yield {"accumulations": _with_entry(counts, step, fewer)}
 
 
-def _without(entries: tuple[Any, ...], index: int) -> tuple[Any, ...]:
-    return (*entries[:index], *entries[index + 1 :])
-
-
-def _with_entry(entries: tuple[int, ...], index: int, entry: int) -> tuple[int, ...]:
-    return (*entries[:index], entry, *entries[index + 1 :])
+def _with_entry(entries: tuple[Any, ...], index: int, *new: int) -> tuple[Any, ...]:
+    """Return entries with another one in a place, or without it."""
+    return (*entries[:index], *new, *entries[index + 1 :])
 
 
 def _on_axes(
@@ -168,21 +162,16 @@ def parts_of(scenario: Scenario, capabilities: Capabilities) -> Iterator[Scenari
         [_PLAIN_WORDS, {}],
     ]
     yielded = {scenario}
-    for places in sorted(
-        itertools.product(*(range(len(way)) for way in ways)), key=sum
-    ):
-        axis, parameters, steps, words = (
-            way[place] for way, place in zip(ways, places, strict=True)
-        )
+    numbered = itertools.product(*(enumerate(way) for way in ways))
+    for chosen_ways in sorted(numbered, key=lambda each: sum(n for n, _ in each)):
+        axis, parameters, steps, words = (way for _, way in chosen_ways)
         with contextlib.suppress(ScenarioFormatError):  # such as: no parameter trains
             chosen = replace(scenario, parameters=parameters)
             changes = {**steps, **words}
             if axis is not None:
                 # The mesh decides about the placements of the parameters that are left.
                 number, size = axis
-                changes |= _on_axes(
-                    chosen.mesh, chosen.parameters, (number,), {number: size}
-                )
+                changes |= _on_axes(chosen.mesh, parameters, [number], {number: size})
             for part in _changed(chosen, changes, capabilities):
                 if part not in yielded:
                     yielded.add(part)
@@ -201,13 +190,12 @@ def _steps(scenario: Scenario) -> Iterator[_Changes]:
 
     The last one has all steps, each with one micro-batch.
     """
-    events = scenario.events or (PLAIN,) * scenario.num_steps
+    events = words_at(scenario, "event")
     yield {"accumulations": (1,), "events": ()}
     for each in sorted({*events} - {PLAIN}):
         yield {"accumulations": (1,), "events": (each,)}
     for count, event in zip(scenario.accumulations, events, strict=True):
-        own = () if event == PLAIN else (event,)
-        yield {"accumulations": (count,), "events": own}
+        yield {"accumulations": (count,), "events": unless_plain((event,))}
     yield {"accumulations": (1,) * scenario.num_steps}
 
 
@@ -228,24 +216,19 @@ def with_one_feature_less(
 
 def _without_feature(scenario: Scenario, feature: Feature) -> Scenario:
     """Return a scenario whose part with a feature is plain."""
-    topic, value = feature
+    (topic, value), mesh = feature, scenario.mesh
     if topic == "mesh":
-        names = AXIS_NAMES[: len(scenario.mesh.shape)]
         plain: _Changes = {"order": "row_major"}
         if value == "unnamed":
-            plain = {"axis_names": names}
-        return replace(scenario, mesh=replace(scenario.mesh, **plain))
-    if topic == "event":
-        words = enumerate(scenario.events)
-        places = [n for n, word in words if base_word(word) == value]
-        return with_word(scenario, topic, PLAIN, places)
+            plain = {"axis_names": AXIS_NAMES[: len(mesh.shape)]}
+        return replace(scenario, mesh=replace(mesh, **plain))
     if TABLE[topic].part == "scenario":
-        return with_word(scenario, topic, TABLE[topic].plain_word, [0])
+        words = enumerate(words_at(scenario, topic))
+        places = [n for n, word in words if base_word(word) == value]
+        return with_word(scenario, topic, TABLE[topic].plain_word, places)
     parameters = (
-        _plainer(scenario.mesh, spec, feature)
-        if feature in parameter_features(scenario.mesh, spec)
-        else spec
-        for spec in scenario.parameters
+        _plainer(mesh, s, feature) if feature in parameter_features(mesh, s) else s
+        for s in scenario.parameters
     )
     return replace(scenario, parameters=tuple(parameters))
 

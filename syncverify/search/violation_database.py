@@ -65,16 +65,14 @@ class ViolationFolder(DirectoryBasedExampleDatabase):
         super().__init__(path)
         self._notes = notes
         try:
-            is_folder = stat.S_ISDIR(self.path.stat().st_mode)
+            if not stat.S_ISDIR(self.path.stat().st_mode):
+                raise UsageError(f"the database {str(path)!r} is no folder")
         except FileNotFoundError:
             _check_new_folder(self.path)
-            return
         except (OSError, ValueError) as error:  # too long, or a null byte
             raise UsageError(
                 f"cannot use the database {str(path)!r}: {error}"
             ) from error
-        if not is_folder:
-            raise UsageError(f"the database {str(path)!r} is no folder")
 
     @override
     def save(self, key: bytes, value: bytes) -> None:

@@ -10,7 +10,7 @@ from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from syncverify.scenario.distribution import _placements, wrap_local
+from syncverify.scenario.distribution import _placement, wrap_local
 from syncverify.scenario.layout import coordinates, local_shape
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 
@@ -28,7 +28,7 @@ CUBE = MeshSpec((2, 2, 2), ("dp", "tp", "ep"))
 )
 def test_strided_shards_are_torchs(codes: tuple[str, ...], factors: list[int]) -> None:
     spec = ParameterSpec("p", (8, 3), codes)
-    placed = _placements(CUBE, spec)
+    placed = [_placement(CUBE, codes, axis) for axis in range(3)]
     found = [p.split_factor for p in placed if isinstance(p, _StridedShard)]
     assert found == factors
     for rank in range(8):
