@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import nn
 from typing_extensions import override
 
-from syncverify.synchronizer.bucket.hook_state import HookState
 from syncverify.synchronizer.contract import arguments, parameter_groups
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG, SynchronizerConfig
 from syncverify.synchronizer.contract.errors import LifecycleError, ReductionFailedError
@@ -30,12 +29,13 @@ from syncverify.synchronizer.plan.plan_agreement import (
 )
 from syncverify.synchronizer.ranks.notes import open_notes
 from syncverify.synchronizer.step import refusals
+from syncverify.synchronizer.step.given_up import match_peer_launches
 from syncverify.synchronizer.step.gradient_norm import clip_factor
 from syncverify.synchronizer.step.gradient_norm import grad_norm as measured_norm
 from syncverify.synchronizer.step.rebuild import Rebuild
 from syncverify.synchronizer.step.replicas import broadcast
-from syncverify.synchronizer.step.required_count import known_count
 from syncverify.synchronizer.step.sequence import BucketSequence
+from syncverify.synchronizer.transport.comm_hook_transport import HookState
 
 MIB_BYTES = 2**20
 
@@ -285,8 +285,8 @@ class GradientSynchronizer:
             GradientMismatchError: A `.grad` does not fit its parameter.
         """
         sequence = self._bound_sequence("mark_ready()")
-        refusals.refuse_unsound_step(sequence)
-        known_count(self._require_accumulations, "mark_ready()")
+        sequence.refuse_unsound_step()
+        sequence.known_count("mark_ready()")
         sequence.mark_ready(parameters)
 
     def set_required_accumulations(self, require_accumulations: int) -> None:
@@ -388,7 +388,7 @@ class GradientSynchronizer:
             LifecycleError: It is not bound, or was not waited for.
         """
         sequence = self._bound_sequence("owned_grads()")
-        refusals.refuse_unsound_step(sequence)
+        sequence.refuse_unsound_step()
         refusals.refuse_unreduced_step(sequence, "owned_grads()")
         return tuple(g for b in sequence.buckets for g in b.owned_gradients())
 
@@ -545,7 +545,7 @@ class GradientSynchronizer:
             PlanMismatchError: A rank that shares buckets does not reset in time.
         """
         if self._sequence is not None:
-            self._sequence.match_peer_launches(call="reset()")
+            match_peer_launches(self._sequence, call="reset()")
         with suppress(ReductionFailedError):
             self.unbind()
         for parameter in (p for group in self._param_groups for p in group):
@@ -568,8 +568,8 @@ class GradientSynchronizer:
             sequence.release()
 
     def _refuse_unsound_end(self, sequence: BucketSequence, call: str) -> None:
-        refusals.refuse_unsound_step(sequence)
-        known_count(self._require_accumulations, call)
+        sequence.refuse_unsound_step()
+        sequence.known_count(call)
         refusals.refuse_unfrozen_parameters(self._frozen, call)
         module = self._known_module()
         if module is not None:
@@ -586,7 +586,7 @@ class GradientSynchronizer:
     def _reduced_sequence(self, call: str) -> BucketSequence:
         """Return the buckets for a call on the sums, which are in `.grad`."""
         sequence = self._bound_sequence(call)
-        refusals.refuse_unsound_step(sequence)
+        sequence.refuse_unsound_step()
         refusals.refuse_unreduced_step(sequence, call)
         refusals.refuse_replaced_results(sequence, call)
         return sequence

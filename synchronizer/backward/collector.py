@@ -16,7 +16,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from filelock import FileLock  # which torch requires
@@ -53,19 +53,11 @@ class Collector(Protocol):
 
 
 def new_collector(count: Callable[[int], None]) -> Collector:
-    """Make a collector.
+    """Make a collector that collects nothing before its start.
 
-    Args:
-        count: Counts all that is collected, and then the parameter of the given number.
-
-    Returns:
-        A collector that collects nothing before its start.
-
-    Raises:
-        InvalidArgumentError: The hook cannot be built here.
+    `count` counts all that is collected, and then the parameter of the given number.
     """
-    made: Collector = extension().Collector(count)
-    return made
+    return cast("Collector", extension().Collector(count))
 
 
 @functools.cache

@@ -25,43 +25,50 @@ DTensor has two rules for these sums that the hook cannot change:
       looks like any other here, and the bucket sums it once more.
 """
 
-from collections.abc import Callable, Sequence
-
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor, Partial, Replicate
 
-from syncverify.synchronizer.backward.backward_watch import is_accumulating
+from syncverify.synchronizer.backward.autograd_hooks import is_accumulating
 from syncverify.synchronizer.bucket.gradient_view import GradientView
 from syncverify.synchronizer.plan.grouping import ParameterPlan, local_tensor
 
 
-def arrival_hook(
-    find_view: Callable[[], GradientView | None],
-) -> Callable[[torch.Tensor], torch.Tensor | None]:
-    """Return a tensor hook that relabels gradients that would be reduced twice.
+def relabelled(gradient: torch.Tensor, view: GradientView) -> DTensor | None:
+    """Return a gradient as local that would be reduced twice; None for others.
 
-    `find_view` returns None when the view is gone. The hook runs for
-    `torch.autograd.grad` as well, and does not change those gradients.
+    For a tensor hook, which runs for `torch.autograd.grad` as well. Those gradients stay.
     """
-
-    def on_arrival(gradient: torch.Tensor) -> torch.Tensor | None:
-        view = find_view()
-        if view is None or not isinstance(gradient, DTensor):
-            return None
-        view.arrival_placements = gradient.placements
-        partial = _partial_axes(gradient, view.plan)
-        if not partial:
-            return None
-        # torch finds no node for an empty shard. An empty gradient has no value that a
-        # wrong placement could change.
-        if gradient.numel() and not is_accumulating(view.plan.parameter):
-            return None
-        contribution = _contribution(gradient, partial)
-        view.arrival_placements = contribution.placements
-        return contribution
-
-    return on_arrival
+    if not isinstance(gradient, DTensor):
+        return None
+    view.arrival_placements = gradient.placements
+    plan, placements, divisor = view.plan, list(gradient.placements), 1
+    for axis, placement in enumerate(gradient.placements):
+        # Subclasses of Partial mean more than their operation, for instance a mask.
+        if (
+            type(placement) is Partial
+            and placement.reduce_op in ("sum", "avg")
+            and (axis in plan.reduce_axes or _is_whole(plan.parameter, axis))
+        ):
+            placements[axis] = Replicate()
+            if placement.reduce_op == "avg":  # divided where the sum has to be a mean
+                divisor *= gradient.device_mesh.size(axis)
+    # torch finds no node for an empty shard. An empty gradient has no value that a
+    # wrong placement could change.
+    if placements == list(gradient.placements) or (
+        gradient.numel() and not is_accumulating(plan.parameter)
+    ):
+        return None
+    view.arrival_placements = tuple(placements)
+    local = local_tensor(gradient)
+    return DTensor.from_local(
+        local if divisor == 1 else local / divisor,
+        gradient.device_mesh,
+        placements,
+        run_check=False,
+        shape=gradient.shape,
+        stride=gradient.stride(),
+    )
 
 
 def may_arrive_partial(plan: ParameterPlan) -> bool:
@@ -72,41 +79,10 @@ def may_arrive_partial(plan: ParameterPlan) -> bool:
     )
 
 
-def _partial_axes(gradient: DTensor, plan: ParameterPlan) -> list[int]:
-    """List the axes on which a sum or a mean is this rank's contribution."""
-    return [
-        axis
-        for axis, placement in enumerate(gradient.placements)
-        # Subclasses of Partial mean more than their operation, for instance a mask.
-        if type(placement) is Partial
-        and placement.reduce_op in ("sum", "avg")
-        and (axis in plan.reduce_axes or _is_whole(plan.parameter, axis))
-    ]
-
-
 def _is_whole(parameter: nn.Parameter, axis: int) -> bool:
     """Tell whether this rank is alone on an axis with a replicated parameter."""
     return (
         isinstance(parameter, DTensor)
         and parameter.device_mesh.size(axis) == 1
         and parameter.placements[axis].is_replicate()
-    )
-
-
-def _contribution(gradient: DTensor, partial_axes: Sequence[int]) -> DTensor:
-    """Relabel a gradient, and divide it where the sum has to be a mean."""
-    placements = list(gradient.placements)
-    divisor = 1
-    for axis in partial_axes:
-        if placements[axis].is_partial("avg"):
-            divisor *= gradient.device_mesh.size(axis)
-        placements[axis] = Replicate()
-    local = local_tensor(gradient)
-    return DTensor.from_local(
-        local if divisor == 1 else local / divisor,
-        gradient.device_mesh,
-        placements,
-        run_check=False,
-        shape=gradient.shape,
-        stride=gradient.stride(),
     )

@@ -11,32 +11,83 @@ Note [Users of the buffer]
 A bucket keeps one buffer from bind to release, and frees it only when no reduction is
 in flight. So no reduction can find its memory in use by other code. Buckets are
 replaced at one place only, see Note [Effects of a rebuild].
+
+Note [Writes that no hook sees]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Autograd calls a hook for each accumulation. A write to `.grad` by other code calls no
+hook, and between launch and `wait()` it races with the reduction. torch counts in-place
+writes to a tensor in `_version`, which is how it detects writes to tensors that
+autograd has saved. Views share the count of their buffer; a DTensor counts its
+operations by itself. So both counts are compared. Such a write may come from a hook of
+the user on an AccumulateGrad node, which torch calls after the hooks of the parameter.
+
+    counted        in-place operations on the buffer, on a view, on a DTensor
+    not counted    results of a process group (a test shows it for gloo): no false alarm
+    not seen       `torch._foreach_...` on DTensors, writes of a kernel through a
+                   pointer, writes through a `.data` that was taken before
 """
 
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cached_property
-from itertools import groupby
-from typing import NoReturn
+from itertools import compress, groupby
+from operator import attrgetter, is_
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from syncverify.synchronizer.bucket.finite_check import FiniteCheck
-from syncverify.synchronizer.bucket.gradient_view import GradientView
-from syncverify.synchronizer.bucket.packing import Attachment, pack
-from syncverify.synchronizer.bucket.state import BucketState, excess_error
-from syncverify.synchronizer.bucket.timing import BucketTimes, profiled
+from syncverify.synchronizer.bucket.gradient_view import GradientView, pack
 from syncverify.synchronizer.contract.config import SynchronizerConfig
+from syncverify.synchronizer.contract.errors import LateAccumulationError
 from syncverify.synchronizer.plan import ownership
 from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.plan.norm_plan import NormRun, norm_runs
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-from syncverify.synchronizer.transport.bucket_reduction import BucketReduction
-from syncverify.synchronizer.transport.streams import SideStream, Stream
+from syncverify.synchronizer.transport.reduction import (
+    BucketReduction,
+    SideStream,
+    Stream,
+    profiled,
+)
 
 # Gradients of the host are copied in pieces of this size, a part of a core's own cache.
 PIECE_BYTES = 256 * 2**10
+
+_grad = attrgetter("grad")
+_address = torch.Tensor.data_ptr
+
+
+class BucketState(Enum):
+    """The state of a bucket in its step, see Note [Users of the buffer]."""
+
+    ACCUMULATING = auto()
+    READY = auto()
+    LAUNCHED = auto()
+    REDUCED = auto()
+
+
+@dataclass(slots=True)
+class BucketTimes:
+    """Times of one bucket in the newest step in which it became ready.
+
+    Times are those of the host, `time.perf_counter_ns`. On CPU the reduction is complete
+    at `done_ns`. On an accelerator it is then only ordered before later work of the host;
+    only a profile shows when the device is done.
+
+    Attributes:
+        ready_ns: Time at which every gradient had come, or the step was flushed.
+        launched_ns: Time at which the reduction was queued; None where the bucket stays
+            local.
+        done_ns: Time at which the first `wait()` had waited for the bucket.
+    """
+
+    ready_ns: int
+    launched_ns: int | None = None
+    done_ns: int | None = None
 
 
 class Bucket:
@@ -59,18 +110,17 @@ class Bucket:
         self.plan = plan
         self.label = f"bucket {plan.index}"
         self.state = BucketState.ACCUMULATING
-        # Whether `flush()` ended the step, with any number of gradients.
-        self._is_flushed = False
         # Whether a further gradient has a place: neither launched nor flushed.
         self._is_open = True
         # Whether every gradient lies in the buffer.
         self.is_packed = False
-        self._require_accumulations = require_accumulations
+        self.require_accumulations = require_accumulations
         self._side, self._queues = side, side.queues
         self._owned = ownership.owned_range(plan, groups)
         self._reduction = BucketReduction(
             plan, groups, config, owned=self._owned, is_last=is_last
         )
+        self.hook = self._reduction.hook
         # Freed memory goes back to the pool of this stream, see `release`.
         self._allocation_stream = side.current()
         # Every stream that wrote into the buffer in this step, in the order of first
@@ -79,18 +129,21 @@ class Bucket:
         self._buffer = torch.zeros(
             plan.buffer_numel, dtype=plan.key.grad_dtype, device=plan.key.device
         )
-        self.views = [
-            GradientView.of(member, self._buffer, offset, side)
-            for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
-        ]
-        self.dtensor_views = [view for view in self.views if view.is_dtensor]
+        self._place_views(
+            [
+                GradientView.of(member, self._buffer, offset, side)
+                for member, offset in zip(plan.members, plan.offsets_numel, strict=True)
+            ]
+        )
         # A DTensor may have to be redistributed first, by ranks in one order.
         self._takes_over_soon = not (
-            self._queues or self.dtensor_views or config.gradient_hook == "cpp"
+            self._queues or self._dtensor_views or config.gradient_hook == "cpp"
         )
-        self._attachment = Attachment(self.views)
         self.times: BucketTimes | None = None  # before the first step
-        self.finite = FiniteCheck(plan, self._owned) if config.check_finite else None
+        self.local_check = self.sum_check = None
+        if config.check_finite:
+            self.local_check = FiniteCheck(plan, range(plan.buffer_numel))
+            self.sum_check = FiniteCheck(plan, self._owned)
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
@@ -104,32 +157,20 @@ class Bucket:
         # Complete views whose gradients lie elsewhere, and the bytes of these gradients.
         self._outside: list[GradientView] = []
         self._outside_bytes = 0
-        # The count of writes after the last gradient.
-        self._seen_version = self.version
+        # torch's counts of writes after the last gradient, and at the launch.
+        self._seen_version = self._buffer._version  # noqa: SLF001
+        self._launched_versions: list[int] = []
 
-    @property
-    def communicates(self) -> bool:
-        """Tell whether the bucket has a reduction to launch."""
-        return self._reduction.communicates
-
-    @property
-    def hook_state(self) -> dict[str, torch.Tensor]:
-        """State of the comm hook for the bucket, to be changed in place."""
-        return self._reduction.hook_state
-
-    @property
-    def version(self) -> int:
-        """Number of in-place writes to the buffer and its views, as torch counts."""
-        return self._buffer._version  # noqa: SLF001
-
-    @property
-    def has_started(self) -> bool:
-        """Tell whether a counted backward of this step has brought a gradient."""
-        return any(view.num_accumulations for view in self.views)
+    def _place_views(self, views: list[GradientView]) -> None:
+        self.views = views
+        self._dtensor_views = [v for v in views if isinstance(v.gradient, DTensor)]
+        # Apart from the views, for `detached`.
+        self._parameters = [view.parameter for view in views]
+        self._addresses = [view.address for view in views]
 
     def unfinished(self) -> list[GradientView]:
         """List the views with fewer accumulations than required, unless flushed."""
-        required = self._require_accumulations
+        required = self.require_accumulations
         if self.state is not BucketState.ACCUMULATING or required is None:
             return []
         return [view for view in self.views if view.num_accumulations < required]
@@ -140,10 +181,6 @@ class Bucket:
             return []
         return [v for v in self.views if not (v.is_used or v.num_accumulations)]
 
-    def require(self, require_accumulations: int) -> None:
-        """Change the required accumulations of every parameter; no step has started."""
-        self._require_accumulations = require_accumulations
-
     def accumulate(self, view: GradientView, backward: object, counts: bool) -> None:  # noqa: FBT001  # faster without its name
         """Count one more gradient, in constant time.
 
@@ -153,8 +190,8 @@ class Bucket:
         later for all of its gradients is left to `launch`, since this runs for each of them.
         """
         is_first, counted = view.backward is not backward, view.num_accumulations
-        if not self._is_open or (is_first and counted == self._require_accumulations):
-            self._refuse(view, 0 if is_first else view.num_arrivals)
+        if not self._is_open or (is_first and counted == self.require_accumulations):
+            raise self._excess_error(view, 0 if is_first else view.num_arrivals)
         if view.arrival_placements:
             view.refuse_reduced_gradient()
         if is_first:
@@ -175,7 +212,7 @@ class Bucket:
         if arrivals != view.expected_arrivals:
             view.expected_arrivals = max(view.expected_arrivals, arrivals)
             self._unsettled.append(view)
-        elif counted == self._require_accumulations:
+        elif counted == self.require_accumulations:
             self.settle(view)
             return
         if view.starts_as_none and not view.is_complete:
@@ -183,7 +220,7 @@ class Bucket:
 
     def settle(self, view: GradientView) -> None:
         """Count a view if it is complete; `note_complete` has to follow the last one."""
-        if view.is_complete or view.num_accumulations != self._require_accumulations:
+        if view.is_complete or view.num_accumulations != self.require_accumulations:
             return
         view.is_complete = True
         self.incomplete.pop()
@@ -201,12 +238,16 @@ class Bucket:
         if not self.incomplete and self.state is BucketState.ACCUMULATING:
             self._become_ready()
 
+    def _become_ready(self) -> None:
+        self.state = BucketState.READY
+        self.times = BucketTimes(time.perf_counter_ns())
+
     def flush(self) -> None:
         """End the step with the gradients so far; no backward is running."""
-        self._is_flushed, self._is_open = True, False
+        self._is_open = False
         if self.state is BucketState.ACCUMULATING:
             self._become_ready()
-        if not self.communicates and not self.is_packed:
+        if not self.plan.scope and not self.is_packed:
             # As after a reduction: whoever waits for the side stream, for the gradients or
             # for their memory, comes after backward.
             self._side.wait_for(self._writers)
@@ -229,10 +270,11 @@ class Bucket:
         with self._side.activate(), profiled(f"launch {self.label}"):
             if packs:
                 self._pack()
-            if self.finite:
-                self.finite.check_local(self._buffer)
+            if self.local_check:
+                self.local_check.run(self._buffer)
             self._reduction.start(self._buffer)
         self.state, self._is_open = BucketState.LAUNCHED, False
+        self._launched_versions = self._versions()
         if self.times:
             self.times.launched_ns = time.perf_counter_ns()
 
@@ -250,15 +292,46 @@ class Bucket:
 
         They would take memory beside the buffer until the last gradient comes.
         """
-        movable = [view for view in views if _is_movable(view.parameter.grad)]
+        # A later backward may differentiate a gradient that requires grad.
+        movable = [
+            view
+            for view in views
+            if (gradient := view.parameter.grad) is not None
+            and not gradient.requires_grad
+        ]
         pack([v for v in movable if not v.is_attached()], self._side, self.label)
-        self._seen_version = self.version
+        self._seen_version = self._buffer._version  # noqa: SLF001
         for view in movable:
             view.starts_as_none = False  # taken over
 
     def detached(self) -> list[GradientView]:
         """List the views that are no longer `.grad`, or no longer lie in the buffer."""
-        return self._attachment.detached()
+        # Without a call of Python for each ordinary gradient, because this is part of backward.
+        if not self._dtensor_views:
+            gradients = [view.gradient for view in self.views]
+            are_views = all(map(is_, map(_grad, self._parameters), gradients))
+            if are_views and [*map(_address, gradients)] == self._addresses:
+                return []
+        return [view for view in self.views if not view.is_attached()]
+
+    def written_in_flight(self) -> str:
+        """Name the gradients that were written since the launch; "" for none.
+
+        A write to the buffer is counted for all its views together. See Note [Writes that no
+        hook sees].
+        """
+        if self.state is not BucketState.LAUNCHED:
+            return ""
+        both = zip(self._versions(), self._launched_versions, strict=True)
+        buffer, *gradients = [now != then for now, then in both]
+        views = self.views if buffer else [*compress(self._dtensor_views, gradients)]
+        names = ", ".join(view.plan.name for view in views)
+        return f"one of {names}" if buffer else names
+
+    def _versions(self) -> list[int]:
+        """Return torch's count of writes to the buffer, and then to each DTensor."""
+        tensors = [self._buffer, *(view.gradient for view in self._dtensor_views)]
+        return [tensor._version for tensor in tensors]  # noqa: SLF001
 
     def _pack(self) -> None:
         self.is_packed = True
@@ -284,10 +357,11 @@ class Bucket:
         with self._side.activate(), profiled(f"finish {self.label}"):
             factor = 1.0 if scale is None else scale
             is_reduced = self._reduction.finish(self._buffer, factor)
-            if is_reduced and self.finite:
-                self.finite.check_sums(self._buffer)
-        if not is_reduced:
-            self._end_locally(scale)
+            check = self.sum_check if is_reduced else self.local_check
+            if check and (is_reduced or self.state is BucketState.READY):
+                check.run(self._buffer)
+        if scale is not None and not is_reduced:
+            self.scale(scale)
         if self.times:
             self.times.done_ns = self.times.done_ns or time.perf_counter_ns()
         self.state, self._is_open = BucketState.REDUCED, False
@@ -369,8 +443,8 @@ class Bucket:
         self._unsettled.clear()
         self._outside.clear()
         self._outside_bytes = 0
-        self._seen_version = self.version
-        self._is_flushed = self.is_packed = False
+        self._seen_version = self._buffer._version  # noqa: SLF001
+        self.is_packed = False
         self.state, self._is_open = BucketState.ACCUMULATING, True
 
     def release(self) -> None:
@@ -383,8 +457,7 @@ class Bucket:
             self._allocation_stream.wait_stream(stream)
         for view in self.views:
             view.detach()
-        self.views, self.dtensor_views = [], []
-        self._attachment = Attachment([])
+        self._place_views([])
         self._unsettled.clear()
         self._outside.clear()
         self._flags = None
@@ -392,36 +465,36 @@ class Bucket:
 
     def _was_written(self, view: GradientView, gradient: torch.Tensor) -> bool:
         """Return whether autograd has written a gradient, as far as torch counts that."""
-        seen, self._seen_version = self._seen_version, self.version
+        seen, now = self._seen_version, self._buffer._version  # noqa: SLF001
+        self._seen_version = now
         # A DTensor counts by itself; a function on its local tensor defines a gradient.
-        return view.is_dtensor or gradient is not view.gradient or seen != self.version
+        is_dtensor = isinstance(gradient, DTensor)
+        return is_dtensor or gradient is not view.gradient or seen != now
 
-    def _end_locally(self, scale: float | torch.Tensor | None) -> None:
-        if self.finite and self.state is BucketState.READY:
-            with self._side.activate():
-                self.finite.check_local(self._buffer)
-        if scale is not None:
-            self.scale(scale)
-
-    def _become_ready(self) -> None:
-        self.state = BucketState.READY
-        self.times = BucketTimes(time.perf_counter_ns())
-
-    def _refuse(self, view: GradientView, num_arrivals: int) -> NoReturn:
-        error = excess_error(
-            view,
-            num_arrivals=num_arrivals,
-            state=self.state,
-            is_flushed=self._is_flushed,
-            required=self._require_accumulations,
-            label=self.label,
+    def _excess_error(
+        self, view: GradientView, num_arrivals: int
+    ) -> LateAccumulationError:
+        """Return the error for a gradient that has no place in its step."""
+        name, required = view.plan.name, self.require_accumulations
+        expected = f"{required} accumulations (require_accumulations={required})"
+        if self.state in {BucketState.LAUNCHED, BucketState.REDUCED}:
+            headline = f"{name} accumulated a gradient after its bucket was launched"
+            if self.state is BucketState.REDUCED:
+                expected += ", then synchronizer.zero_grad() before the next backward"
+        elif not self._is_open:
+            headline = f"{name} accumulated a gradient after flush()"
+            expected = "no gradient between flush() and synchronizer.zero_grad()"
+        else:
+            headline = f"{name} accumulated too many gradients"
+        # The count includes the running backward since its first gradient.
+        count = view.num_accumulations + (not num_arrivals)
+        nth = f", gradient {num_arrivals + 1} of one backward" if num_arrivals else ""
+        return LateAccumulationError(
+            headline,
+            expected=expected,
+            got=f"accumulation {count} of {name}{nth}",
+            where=f"{self.label}, {self.state.name.lower()}",
         )
-        raise error
-
-
-def _is_movable(gradient: torch.Tensor | None) -> bool:
-    """Tell whether there is a gradient that no later backward may differentiate."""
-    return gradient is not None and not gradient.requires_grad
 
 
 def _write_flags(flags: torch.Tensor, used: Iterable[bool]) -> None:

@@ -13,6 +13,7 @@ Hence the very first backward is not overlapped if it is also the last of its st
 graph that brings more gradients than ever before to a bucket in flight is an error.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -20,13 +21,16 @@ import torch
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor.placement_types import Placement
 
-from syncverify.synchronizer.contract.errors import GradientMismatchError
+from syncverify.synchronizer.contract.errors import (
+    GradientMismatchError,
+    ReplacedGradientError,
+)
 from syncverify.synchronizer.plan.grouping import (
     ParameterPlan,
     dense_stride,
     local_tensor,
 )
-from syncverify.synchronizer.transport.streams import SideStream
+from syncverify.synchronizer.transport.reduction import SideStream
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -94,21 +98,12 @@ class GradientView:
             view.is_used = True
         return view
 
-    @property
-    def is_dtensor(self) -> bool:
-        """Tell whether the gradient is a DTensor."""
-        return isinstance(self.gradient, DTensor)
-
     def is_attached(self) -> bool:
         """Tell whether `.grad` is still the view, with the same memory."""
         return (
             self.parameter.grad is self.gradient
             and local_tensor(self.gradient).data_ptr() == self.address
         )
-
-    def is_kept_none(self) -> bool:
-        """Tell whether `.grad` is None because it was dropped."""
-        return self.is_dropped and self.parameter.grad is None
 
     def attach(self) -> None:
         """Make the view the `.grad`, in place of any other tensor.
@@ -156,14 +151,14 @@ class GradientView:
             `.grad`; from Partial to Replicate that is an all-reduce. For sums and means
             see Note [Partial gradients].
         """
-        parameter = self.parameter
         for axis, placement in enumerate(self.arrival_placements):
             if axis in self.plan.reduce_axes and not isinstance(placement, Replicate):
+                assert isinstance(self.parameter, DTensor), "others have no placements"
                 raise GradientMismatchError(
                     f"the gradient of {self.plan.name} would be summed twice",
                     expected=f"Replicate, or a Partial sum or mean, on mesh axis {axis}",
                     got=f"{placement}, which DTensor has reduced to accumulate it",
-                    where=f"mesh axes {_axis_names(parameter)}",
+                    where=f"mesh axes {self.parameter.device_mesh.mesh_dim_names}",
                     hint="use the parameter through to_local(), so that its gradient stays"
                     " local until the synchronizer sums it, or comes as a Partial sum or mean",
                 )
@@ -225,6 +220,38 @@ class GradientView:
         return is_plain and gradient.shape == local.shape
 
 
+@torch.no_grad()
+def pack(moved: Sequence[GradientView], side: SideStream, label: str) -> None:
+    """Copy gradients that lie elsewhere into their views, which become `.grad`.
+
+    Zeros take the place of gradients that did not come. After `set_to_none`, gradients
+    lie where autograd made them, so that nothing was added to zeros. The current stream is
+    ordered after their writers.
+
+    Raises:
+        ReplacedGradientError: A gradient is gone.
+    """
+    sources: list[tuple[GradientView, torch.Tensor | None]] = []
+    for view in moved:
+        gradient = view.parameter.grad
+        if gradient is None and view.num_accumulations and not view.is_undefined:
+            raise ReplacedGradientError(
+                "a gradient was removed after the last backward and before wait()",
+                expected="every .grad to be the tensor that autograd has made",
+                got=f"None at {view.plan.name}",
+                where=label,
+            )
+        source = None if gradient is None else view.source(gradient, side)
+        sources.append((view, source))
+    for view, source in sources:
+        if source is None:
+            view.local.zero_()
+        view.attach()
+    come = [(view.local, source) for view, source in sources if source is not None]
+    if come:
+        torch._foreach_copy_([local for local, _ in come], [s for _, s in come])
+
+
 def _as_gradient(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """Wrap a local view as the gradient of a parameter, without communication."""
     if not isinstance(parameter, DTensor):
@@ -238,12 +265,6 @@ def _as_gradient(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
         run_check=False,
         shape=parameter.shape,
         stride=dense_stride(parameter),
-    )
-
-
-def _axis_names(parameter: torch.Tensor) -> tuple[str, ...] | None:
-    return (
-        parameter.device_mesh.mesh_dim_names if isinstance(parameter, DTensor) else ()
     )
 
 

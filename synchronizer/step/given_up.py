@@ -18,37 +18,32 @@ its buckets in launch order. The sums are dropped.
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 
-from syncverify.synchronizer.bucket.bucket import Bucket
-from syncverify.synchronizer.bucket.state import BucketState
+from syncverify.synchronizer.bucket.bucket import Bucket, BucketState
 from syncverify.synchronizer.contract.errors import CommHookError
-from syncverify.synchronizer.ranks.notes import Notes
+from syncverify.synchronizer.step.sequence import BucketSequence
 
 _TOPIC = "launched"
 
 
-def launch_as_peers_have(buckets: Sequence[Bucket], notes: Notes, *, call: str) -> None:
+def match_peer_launches(sequence: BucketSequence, *, call: str) -> None:
     """Launch all buckets that a peer has launched in this step.
 
     Waits until every peer has published its launches in `call`, and raises
     `PlanMismatchError` where a peer does not in time. At most one call in a bind.
     """
-    mine = Counter(_ranks(bucket) for bucket in buckets if _is_launched(bucket))
+    notes, buckets = sequence.notes, sequence.shared_buckets
+    if notes is None:
+        return
+    most = Counter(_ranks(bucket) for bucket in buckets if _is_launched(bucket))
     # In JSON: for each set of ranks a list of its ranks, with the count as its last element.
-    listed = [[*ranks, count] for ranks, count in mine.items()]
+    listed = [[*ranks, count] for ranks, count in most.items()]
     notes.write(_TOPIC, json.dumps(listed).encode())
-    most = Counter(mine)
     for peer in notes.peers:
         theirs = json.loads(notes.read(_TOPIC, peer, call=call))
         # The maximum for each set. Sets without this rank have no effect.
         most |= Counter({tuple(ranks): count for *ranks, count in theirs})
-    _launch(buckets, most)
-
-
-def _launch(buckets: Sequence[Bucket], most: Counter[tuple[int, ...]]) -> None:
-    """Launch the first buckets of each set of ranks, up to the given number."""
     num_seen = Counter[tuple[int, ...]]()
     for bucket in buckets:
         num_seen[_ranks(bucket)] += 1

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 
-from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.bucket.bucket import Bucket, BucketState
 from syncverify.synchronizer.bucket.gradient_view import GradientView
-from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.errors import (
     BucketNotReadyError,
     GradientMismatchError,
@@ -16,14 +15,7 @@ from syncverify.synchronizer.contract.errors import (
     ReplacedGradientError,
     UnfrozenParameterError,
 )
-from syncverify.synchronizer.step.required_count import known_count
 from syncverify.synchronizer.step.sequence import BucketSequence
-
-
-def refuse_unsound_step(sequence: BucketSequence) -> None:
-    """Refuse wrong or incomplete gradients; fail the step of an open backward."""
-    sequence.refuse_failed_step()
-    sequence.refuse_open_backward()
 
 
 def refuse_unfrozen_parameters(frozen: Mapping[str, nn.Parameter], call: str) -> None:
@@ -73,7 +65,7 @@ def refuse_exchanged_parameters(sequence: BucketSequence) -> None:
 
 def refuse_missing_gradients(sequence: BucketSequence) -> None:
     """Refuse to end a step before every parameter has all its gradients."""
-    required = known_count(sequence.require_accumulations, "wait()")
+    required = sequence.known_count("wait()")
     _refuse_missing(
         [(b, view) for b in sequence.buckets for view in b.unfinished()],
         call="wait()",
@@ -84,7 +76,7 @@ def refuse_missing_gradients(sequence: BucketSequence) -> None:
 
 def refuse_missing_backwards(sequence: BucketSequence) -> None:
     """Refuse to end a step in which fewer backwards ran than it requires."""
-    required = known_count(sequence.require_accumulations, "wait()")
+    required = sequence.known_count("wait()")
     missing = [b for b in sequence.buckets if b.unfinished()]
     if missing and sequence.num_backwards < required:
         raise BucketNotReadyError(
@@ -164,10 +156,10 @@ def refuse_unreduced_step(sequence: BucketSequence, call: str) -> None:
 
 def refuse_nonfinite_gradients(sequence: BucketSequence) -> None:
     """Refuse gradients that are not finite, where the config asks; fail the step."""
-    checked = [(b, b.finite) for b in sequence.buckets if b.finite]
-    own = {b: names for b, finite in checked if (names := finite.nonfinite_local())}
-    sums = {b: names for b, finite in checked if (names := finite.nonfinite_sums())}
-    bad = own or sums
+    local = [(b, b.local_check.nonfinite()) for b in sequence.buckets if b.local_check]
+    sums = [(b, b.sum_check.nonfinite()) for b in sequence.buckets if b.sum_check]
+    own = {bucket: names for bucket, names in local if names}
+    bad = own or {bucket: names for bucket, names in sums if names}
     if not bad:
         return
     headline = "a sum is not finite, though all gradients of this rank are"
@@ -212,7 +204,8 @@ def refuse_started_step(sequence: BucketSequence, *, count: int) -> None:
     """Refuse to change the required accumulations after the first counted gradient."""
     sequence.count_collected()
     buckets, required = sequence.buckets, sequence.require_accumulations
-    started = [bucket for bucket in buckets if bucket.has_started]
+    # A counted backward of this step has brought a gradient.
+    started = [b for b in buckets if any(v.num_accumulations for v in b.views)]
     if started:
         raise LifecycleError(
             "the required accumulations were changed in the middle of a step",
@@ -242,7 +235,7 @@ def _replaced(buckets: Iterable[Bucket]) -> list[tuple[Bucket, GradientView]]:
         (bucket, view)
         for bucket in buckets
         for view in bucket.detached()
-        if not view.is_kept_none()
+        if not (view.is_dropped and view.parameter.grad is None)
     ]
 
 

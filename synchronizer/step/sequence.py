@@ -1,27 +1,31 @@
 """All buckets of a synchronizer from bind to unbind: hooks, launch order, release."""
 
-import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import torch
 from torch import nn
 
-from syncverify.synchronizer.backward.autograd_hooks import Attachments
-from syncverify.synchronizer.backward.backward_watch import (
+from syncverify.synchronizer.backward.autograd_hooks import (
+    Attachments,
     BackwardWatch,
     running_backward,
 )
 from syncverify.synchronizer.backward.collector import new_collector
-from syncverify.synchronizer.bucket.bucket import Bucket
+from syncverify.synchronizer.backward.partial_gradients import (
+    may_arrive_partial,
+    relabelled,
+)
+from syncverify.synchronizer.bucket.bucket import Bucket, BucketState
 from syncverify.synchronizer.bucket.gradient_view import GradientView
-from syncverify.synchronizer.bucket.hook_state import HookState, joined, parted
-from syncverify.synchronizer.bucket.state import BucketState
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.contract.errors import (
+    InFlightWriteError,
     InvalidArgumentError,
+    LifecycleError,
     ReductionFailedError,
     StepFailedError,
     SynchronizerError,
@@ -30,11 +34,10 @@ from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-from syncverify.synchronizer.step.given_up import launch_as_peers_have
-from syncverify.synchronizer.step.launch_order import LaunchOrder
-from syncverify.synchronizer.step.required_count import known_count
-from syncverify.synchronizer.transport.streams import SideStream
+from syncverify.synchronizer.transport.comm_hook_transport import HookState
+from syncverify.synchronizer.transport.reduction import SideStream
 
+_READY = BucketState.READY  # a global, so that a hook looks it up once
 _LEFT: list[object] = []  # memory of reductions that nobody waits for
 
 
@@ -49,13 +52,16 @@ class BucketSequence:
         config: SynchronizerConfig,
         notes: Notes | None,
     ) -> None:
-        self._config = config
+        self._config, self.notes = config, notes
         self.require_accumulations = require_accumulations  # None until it is set
         # Plans and buckets are in launch order.
         self.plans: tuple[BucketPlan, ...] = tuple(plans)
         self.buckets: list[Bucket] = []
-        bound = BoundRanks(plan.scope.ranks for plan in self.plans if plan.scope)
-        self._launches, self._notes = LaunchOrder(bound), notes
+        # Buckets that communicate, of which the first ones are launched. A local bucket
+        # delays no other.
+        self.shared_buckets: list[Bucket] = []
+        self._num_launched = 0
+        self._bound = BoundRanks(plan.scope.ranks for plan in self.plans if plan.scope)
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         self._views = self._attachments.views
@@ -71,8 +77,7 @@ class BucketSequence:
         # Autograd has one thread for the hooks of each device.
         self._lock = threading.Lock()
         self._backward = BackwardWatch(lock=self._lock, on_end=self._end_backward)
-        # Counted backwards of this step that have ended.
-        self.num_backwards = 0
+        self.num_backwards = 0  # counted backwards of this step that have ended
         self._no_sync_depth = 0
         # Whether the running backward counts; decided when it starts.
         self._backward_counts = True
@@ -83,15 +88,14 @@ class BucketSequence:
         self._collector = None
         if config.gradient_hook == "cpp":
             self._collector = new_collector(_counting(weakref.ref(self)))
-        self._starts_as_none = (
-            False  # whether the step has started with None in `.grad`
-        )
+        self._starts_as_none = False  # whether the step started with None in `.grad`
         try:
             self._allocate()
         except BaseException:
             self.release()
             raise
-        self._attachments.install_hooks(self, self._collector)
+        arriving = [may_arrive_partial(view.plan) for view in self._views]
+        self._attachments.install_hooks(self, self._collector, arriving)
 
     @property
     def in_flight(self) -> list[Bucket]:
@@ -114,8 +118,13 @@ class BucketSequence:
             return []
         return self._attachments.exchanged()
 
-    def refuse_failed_step(self) -> None:
-        """Refuse to continue a step in which some gradient is wrong."""
+    def refuse_unsound_step(self) -> None:
+        """Refuse wrong or incomplete gradients; fail the step of an open backward."""
+        if self._backward.is_open:
+            self.fail("gradients of a backward that did not end")
+        self._refuse_failed_step()
+
+    def _refuse_failed_step(self) -> None:
         if self._failure:
             raise StepFailedError(
                 "the step went on after an error",
@@ -123,17 +132,27 @@ class BucketSequence:
                 got=self._failure,
             )
 
-    def refuse_open_backward(self) -> None:
-        """Refuse to continue before the running backward ends, if it ever does."""
-        if self._backward.is_open:
-            self.fail("gradients of a backward that did not end")
-            self.refuse_failed_step()
+    def known_count(self, call: str) -> int:
+        """Return the number of backwards in a step, which `call` needs.
+
+        Raises:
+            LifecycleError: The number was never set.
+        """
+        if self.require_accumulations is None:
+            raise LifecycleError(
+                f"{call} was called before the required accumulations were set",
+                expected="a number of backwards in a step, before its first backward",
+                got="no require_accumulations, and no set_required_accumulations()",
+                hint="call set_required_accumulations(count) before the first backward; after"
+                " a backward without it, call synchronizer.zero_grad() as well",
+            )
+        return self.require_accumulations
 
     def require(self, require_accumulations: int) -> None:
         """Set the required accumulations of every parameter; no step has started."""
         self.require_accumulations = require_accumulations
         for bucket in self.buckets:
-            bucket.require(require_accumulations)
+            bucket.require_accumulations = require_accumulations
 
     def fail(
         self, failure: str = "gradients that an earlier error made unusable"
@@ -144,17 +163,9 @@ class BucketSequence:
         if self._collector:
             self._collector.stop()
 
-    def match_peer_launches(self, *, call: str) -> None:
-        """Launch the buckets that peers have launched, in a step that is given up.
-
-        Raises `PlanMismatchError` where a peer does not publish its launches in time.
-        """
-        if self._notes is not None:
-            launch_as_peers_have(self._launches.buckets, self._notes, call=call)
-
-    def view(self, number: int) -> GradientView:
-        """Return the view of a parameter, by its number."""
-        return self._views[number]
+    def note_arrival(self, number: int, gradient: torch.Tensor) -> torch.Tensor | None:
+        """Return what to accumulate in place of a Partial gradient."""
+        return relabelled(gradient, self._views[number])
 
     def note_accumulation(self, number: int) -> None:
         """Count a gradient in its view, and launch the buckets that became ready."""
@@ -165,39 +176,37 @@ class BucketSequence:
             if running_backward() != self._number:
                 with self._lock:
                     self._enter_backward()
-            bucket = self._count(number)
+            bucket = self._count(number, self._token, self._backward_counts)
             if not bucket.incomplete:
                 with self._lock:
                     bucket.note_complete()
                     if self._attachments.runs_last(number, self):
-                        self._launches.launch_ready()
+                        self._launch_in_order()
         except Exception:
             self.fail()
             raise
 
-    def _count(self, number: int) -> Bucket:
-        view, bucket = self._views[number], self._bucket_of[number]
-        bucket.accumulate(view, self._token, self._backward_counts)
+    def _count(self, number: int, backward: object, counts: bool) -> Bucket:  # noqa: FBT001  # faster without its name
+        bucket = self._bucket_of[number]
+        bucket.accumulate(self._views[number], backward, counts)
         if self._observed is not None:
-            _move_to_end(self._observed, number)
+            self._observed.pop(number, None)  # it is to be the last one
+            self._observed[number] = None
         return bucket
 
     def count_collected(self) -> None:
         """Count the gradients that a hook in C++ has collected."""
         if self._collector:
-            try:
+            with self._failing():
                 for number in self._collector.take():
-                    self._count(number)
-            except Exception:
-                self.fail()
-                raise
+                    self._count(number, self._token, self._backward_counts)
 
     def _enter_backward(self) -> None:
         """Begin to count another backward, or go on in an outer or an inner one."""
-        self.refuse_failed_step()
-        known_count(self.require_accumulations, "backward()")
+        self._refuse_failed_step()
+        self.known_count("backward()")
         if self._backward.was_interrupted:
-            self.refuse_open_backward()
+            self.refuse_unsound_step()
         if not self._backward.is_open:
             self._backward_counts = not self._no_sync_depth
             self._token = object()
@@ -207,6 +216,17 @@ class BucketSequence:
             missing = [len(b.incomplete) if b.collects else 0 for b in self.buckets]
             self._collector.start(self._number, missing, self._starts_as_none)
 
+    def _end_backward(self) -> None:
+        """Complete the gradients of the backward, see Note [When a gradient is complete]."""
+        if self._failure:
+            return
+        with self._failing():
+            self.count_collected()
+            self.num_backwards += self._backward_counts
+            for bucket in self.buckets:
+                bucket.end_backward()
+            self._launch_in_order()
+
     @torch.no_grad()
     def mark_ready(self, parameters: Iterable[nn.Parameter]) -> None:
         """Count a gradient of each parameter that no backward has brought."""
@@ -214,20 +234,33 @@ class BucketSequence:
         numbers = [self._attachments.number_of(each) for each in parameters]
         with self._lock, self._failing():
             for number in numbers:
-                view, bucket = self._views[number], self._bucket_of[number]
-                bucket.accumulate(view, object(), not self._no_sync_depth)
-                bucket.settle(view)
+                bucket = self._count(number, object(), not self._no_sync_depth)
+                bucket.settle(self._views[number])
                 bucket.note_complete()
-                if self._observed is not None:
-                    _move_to_end(self._observed, number)
-            self._launches.launch_ready()
+            self._launch_in_order()
 
     def launch_ready(self) -> None:
         """Launch the buckets that are ready, from a hook that runs after the user's."""
         with self._lock:
             if not self._failure:
                 with self._failing():
-                    self._launches.launch_ready()
+                    self._launch_in_order()
+
+    def _launch_in_order(self, *, in_backward: bool = True) -> None:
+        """Launch the ready buckets, up to the first one that is not ready.
+
+        See Note [One launch order]. Two synchronizers may launch in another order on each rank
+        in backward. A collective of one would then meet a collective of the other. Calls of
+        `wait()` have one order on all ranks, so with a second synchronizer, buckets are
+        launched there.
+        """
+        if in_backward and self._bound.are_shared:
+            return
+        for bucket in self.shared_buckets[self._num_launched :]:
+            if bucket.state is not _READY:
+                return
+            bucket.launch()
+            self._num_launched += 1
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -244,7 +277,7 @@ class BucketSequence:
         with self._lock, self._failing():
             for bucket in self.buckets:
                 bucket.flush()
-            self._launches.launch_ready(in_backward=False)
+            self._launch_in_order(in_backward=False)
 
     def scale(self, factor: float | torch.Tensor) -> None:
         """Multiply every gradient, reduced or local; the step is reduced."""
@@ -258,13 +291,17 @@ class BucketSequence:
 
         With `drop_unused`, `.grad` becomes None where no rank used the parameter.
         `scale` is None in a step that is reduced already.
+
+        Raises:
+            InFlightWriteError: A gradient was written since its launch; all is reduced.
         """
         was_reduced = self.is_reduced
         if not was_reduced:
             self.flush()
-        written = None if was_reduced else self._launches.writes_in_flight()
+        names = {bucket: bucket.written_in_flight() for bucket in self.buckets}
+        written = [bucket for bucket in self.buckets if names[bucket]]
         for bucket in self.buckets:
-            self._complete(bucket, functools.partial(bucket.finish, scale))
+            self._complete(bucket, partial(bucket.finish, scale))
         if not was_reduced:
             for bucket in self.buckets:
                 bucket.drop_scattered()
@@ -275,9 +312,14 @@ class BucketSequence:
         # stream waits for each side stream. On CPU the reductions are complete by now.
         for side in self._side_streams.values():
             side.release_to(side.current())
-        if written is not None:
+        if written:
             self.fail()
-            raise written
+            raise InFlightWriteError(
+                "a gradient was written while it was being reduced",
+                expected="no write to .grad between the last backward and wait()",
+                got="; ".join(names[bucket] for bucket in written),
+                where=", ".join(bucket.label for bucket in written),
+            )
         self.is_reduced = True
 
     @torch.no_grad()  # here, because it is slow for each gradient
@@ -294,7 +336,7 @@ class BucketSequence:
             self._collector.stop()
         if self._observed is not None:
             self._observed.clear()
-        self._launches.restart()
+        self._num_launched = 0
         self._failure = ""
 
     def rebuild(self, plans: Iterable[BucketPlan]) -> None:
@@ -309,10 +351,7 @@ class BucketSequence:
         # each of them would keep the memory alive.
         for bucket in self.buckets:
             bucket.release()
-        self.buckets.clear()
-        self._launches.buckets.clear()
-        self._attachments.forget()
-        self._place_views()
+        self._forget_buckets()
         self.plans = tuple(plans)
         self._allocate()
         for view, count in zip(self._views, learned, strict=True):
@@ -325,14 +364,16 @@ class BucketSequence:
         """Return copies of what comm hooks keep, by parameter."""
         found: HookState = {}
         for bucket in self.buckets:
-            found |= parted(bucket.plan, bucket.hook_state)
+            if bucket.hook:
+                found |= bucket.hook.state()
         return found
 
     @torch.no_grad()
     def load_hook_state(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Give comm hooks what `hook_state` has returned."""
         for bucket in self.buckets:
-            bucket.hook_state.update(joined(bucket.plan, state))
+            if bucket.hook:
+                bucket.hook.load_state(state)
 
     def release(self) -> None:
         """Remove all hooks, buffers, created groups and reductions in flight."""
@@ -363,11 +404,15 @@ class BucketSequence:
 
     def _forget(self) -> None:
         """Drop every view: the traceback of an error may keep this object alive."""
+        self._bound.release()
+        self._forget_buckets()
+        self._observed = None
+
+    def _forget_buckets(self) -> None:
         self.buckets.clear()
-        self._launches.forget()
+        self.shared_buckets.clear()
         self._attachments.forget()
         self._place_views()
-        self._observed = None
 
     @torch.inference_mode(mode=False)  # autograd cannot add to tensors of that mode
     def _allocate(self) -> None:
@@ -392,7 +437,7 @@ class BucketSequence:
                 is_last=plan.index == last,
             )
             self.buckets.append(bucket)
-        self._launches.set_buckets(self.buckets)
+        self.shared_buckets += [each for each in self.buckets if each.plan.scope]
         self._attachments.attach_views(self.buckets)
         self._place_views()
 
@@ -404,17 +449,6 @@ class BucketSequence:
                 [view.local for view in self._views],
                 [view.gradient for view in self._views],
             )
-
-    def _end_backward(self) -> None:
-        """Complete the gradients of the backward, see Note [When a gradient is complete]."""
-        if self._failure:
-            return
-        with self._failing():
-            self.count_collected()
-            self.num_backwards += self._backward_counts
-            for bucket in self.buckets:
-                bucket.end_backward()
-            self._launches.launch_ready()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -451,8 +485,3 @@ def _counting(sequence: weakref.ref[BucketSequence]) -> Callable[[int], None]:
             known.note_accumulation(number)
 
     return count
-
-
-def _move_to_end(numbers: dict[int, None], number: int) -> None:
-    numbers.pop(number, None)
-    numbers[number] = None

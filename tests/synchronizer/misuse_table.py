@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from syncverify import synchronizer
 from syncverify.synchronizer import GradientSynchronizer, SynchronizerConfig
-from syncverify.synchronizer.bucket.state import BucketState
+from syncverify.synchronizer.bucket.bucket import BucketState
 from syncverify.synchronizer.contract.config import DEFAULT_CONFIG
 from tests.programs import parameter
 

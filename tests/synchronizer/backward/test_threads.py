@@ -17,7 +17,7 @@ from syncverify.synchronizer import (
     SynchronizerConfig,
     SynchronizerError,
 )
-from syncverify.synchronizer.backward.backward_watch import BackwardWatch
+from syncverify.synchronizer.backward.autograd_hooks import BackwardWatch
 
 
 def overlapping(a: nn.Parameter, b: nn.Parameter) -> list[Exception]:

@@ -20,7 +20,7 @@ from syncverify.synchronizer import (
     PlanMismatchError,
     SynchronizerConfig,
 )
-from syncverify.synchronizer.bucket.state import BucketState
+from syncverify.synchronizer.bucket.bucket import BucketState
 from tests import programs
 from tests.programs import accumulate, value
 
