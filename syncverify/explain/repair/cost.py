@@ -18,14 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from typing_extensions import override
 
 from syncverify.judge.ordering.clocks import Lane
 from syncverify.judge.ordering.happens_before import Observer, walk
-from syncverify.sim.recording.operators import Effects
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.recording.raw_accesses import RawAccess, RawFree, RawPlace, merged
 from syncverify.trace.records import (
@@ -104,15 +103,8 @@ class MeasuringRecorder(RankRecorder):
         self._note_memory()
 
     @override
-    def _note_operator(
-        self,
-        position: int,
-        effects: Effects,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        result: Any,
-    ) -> None:
-        super()._note_operator(position, effects, args, kwargs, result)
+    def _note_operator(self, *noted: Any) -> None:
+        super()._note_operator(*noted)
         self._note_memory()
 
     def _note_memory(self) -> None:
@@ -125,15 +117,20 @@ def cost_of(traces: Traces, peak_bytes: int = 0) -> Cost:
     reductions = [each for each in launches if each.reduces]
     overlaps = _Overlaps()
     walk(traces, "stream", overlaps)
+    early = [(one, each) for each in overlaps.backwards for one in each.launched]
+    waited = sum(
+        one.num_bytes * one.num_operators_before / (each.num_operators or 1)
+        for one, each in early
+    )
     return Cost(
         launches=len(launches),
         reductions=len(reductions),
         bursts=sum(map(_num_bursts, traces)),
         reduced_bytes=sum(map(bytes_of, reductions)),
-        early_bytes=overlaps.early_bytes,
+        early_bytes=sum(one.num_bytes for one, _ in early),
         followed=overlaps.followed,
         beside=overlaps.beside,
-        waited=round(overlaps.waited, 6),
+        waited=round(waited, 6),
         peak_bytes=peak_bytes,
     )
 
@@ -171,12 +168,11 @@ def _is_backward(record: TraceRecord) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Early:
+class _Early(NamedTuple):
     """A reduction that was launched in backward."""
 
     lane: int
-    count: int  # entry of the reduction in its lane
+    entry: int  # of the reduction, in its lane
     num_bytes: int
     num_operators_before: int  # of the backward, before the launch
 
@@ -194,30 +190,16 @@ class _Overlaps(Observer):
     """Counts the operators that may run beside each early reduction; the sums are those of `Cost`."""
 
     def __init__(self) -> None:
-        self._backwards = list[_Backward]()
+        self.backwards = list[_Backward]()
         self._now = dict[int, _Backward]()  # by rank
         self.followed = self.beside = 0
-
-    @property
-    def early_bytes(self) -> int:
-        """Bytes of reductions that are launched before backward ends."""
-        return sum(e.num_bytes for each in self._backwards for e in each.launched)
-
-    @property
-    def waited(self) -> float:
-        """Bytes of each early reduction, times the share of the backward that came before."""
-        return sum(
-            early.num_bytes * early.num_operators_before / (each.num_operators or 1)
-            for each in self._backwards
-            for early in each.launched
-        )
 
     @override
     def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
         now = self._now.get(lane.rank)
         if now is None or now.moment != use.moment:
             now = self._now[lane.rank] = _Backward(use.moment)
-            self._backwards.append(now)
+            self.backwards.append(now)
         if isinstance(use, CollectiveLaunch):
             if use.reduces and use.moment.phase == "backward":
                 entry, before = lane.clock[lane.index], now.num_operators
@@ -226,5 +208,5 @@ class _Overlaps(Observer):
             now.num_operators += 1
             for early in now.launched:
                 self.followed += early.num_bytes
-                if lane.clock.get(early.lane, 0) < early.count:
+                if lane.clock.get(early.lane, 0) < early.entry:
                     self.beside += early.num_bytes

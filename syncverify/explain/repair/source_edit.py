@@ -14,12 +14,13 @@ import gc
 import inspect
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
+from syncverify.holding import holding
 from syncverify.search.line_probe import functions_of
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine, shown_path
@@ -84,9 +85,8 @@ class Source:
     def line(self, number: int) -> SourceLine:
         """Return a line with the name of its function."""
         function = self.function_at(number)
-        return SourceLine(
-            shown_path(self.path), number, function.name if function else ""
-        )
+        name = function.name if function else ""
+        return SourceLine(shown_path(self.path), number, name)
 
     def owner_of(self, function: Function) -> ast.ClassDef | None:
         """Return the class that has a function as a method."""
@@ -252,14 +252,10 @@ class LiveFile:
             NotEditableError: The change cannot be made.
         """
         changed = self._new_codes(edit)
-        before = [function.__code__ for function, _ in changed]
-        try:
+        with ExitStack() as stack:
             for function, code in changed:
-                function.__code__ = code
+                stack.enter_context(holding(function, "__code__", code))
             yield
-        finally:
-            for (function, _), code in zip(changed, before, strict=True):
-                function.__code__ = code
 
     def _new_codes(self, edit: Edit) -> list[tuple[FunctionType, CodeType]]:
         try:

@@ -29,9 +29,9 @@ from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.static_calls import calls_in
 from syncverify.explain.waits.taken_out import (
     KnownPoint,
+    Part,
     PlayedPart,
     PlaysWithout,
-    TracedPart,
     TracesWithout,
     harm_of_model,
     of_lost_process,
@@ -75,7 +75,6 @@ class WaitSearch:
     names_torch: bool = False
     make_calls: MakeCalls = run_in_processes  # those that play without a point
     traces: TracesWithout = field(default_factory=TracesWithout)
-    num_plays: int = 0  # without a point
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -122,7 +121,7 @@ class WaitSearch:
     def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
         shared = self._shared(packed)
         parts = [
-            TracedPart(number=number, scenarios=part, link=self.link, **shared)
+            Part(number=number, scenarios=part, **shared)
             for number, part in enumerate(_in_parts(scenarios))
         ]
         calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
@@ -151,11 +150,10 @@ class WaitSearch:
         """Play without each point; a lost process counts if a second process is lost as well."""
         rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
         total = sum(len(part.scenarios) for row in rows for part in row)
-        self.num_plays = 0
-        lost = list[PlayedPart]()
+        num_plays, lost = 0, list[PlayedPart]()
         for part, found in self._played(self._in_turn(rows)):
-            self.num_plays += len(part.scenarios)
-            self.tell("plays without a wait", self.num_plays, total)
+            num_plays += len(part.scenarios)
+            self.tell("plays without a wait", num_plays, total)
             if found.token:
                 lost.append(replace(part, scenarios=(decode(found.token).scenario,)))
         for part, found in self._played(lost):
@@ -166,8 +164,10 @@ class WaitSearch:
     def _played(
         self, parts: Iterable[PlayedPart]
     ) -> Iterator[tuple[PlayedPart, PlaysWithout]]:
-        options = {"jobs": self.jobs, "lost": of_lost_process}
-        for part, found in self.make_calls(play_without, parts, **options):
+        calls = self.make_calls(
+            play_without, parts, jobs=self.jobs, lost=of_lost_process
+        )
+        for part, found in calls:
             self.traces.points[part.point].parts[part.number] = found
             yield part, found
 
@@ -181,14 +181,15 @@ class WaitSearch:
     def _parts_of(
         self, packed: bytes, point: SyncPoint, known: KnownPoint
     ) -> list[PlayedPart]:
-        breaking = tuple(known.breaking)
-        parts = [()] if breaking else _in_parts(known.scenarios)
         if point.kind == REFERENCE:  # no call keeps one that a play could leave out
-            parts = []
+            return []
+        breaking = tuple(known.breaking)
         shared = {**self._shared(packed), "point": point, "breaking": breaking}
         return [
             PlayedPart(number=number, scenarios=part, **shared)
-            for number, part in enumerate(parts)
+            for number, part in enumerate(
+                [()] if breaking else _in_parts(known.scenarios)
+            )
         ]
 
     def _shared(self, packed: bytes) -> dict[str, Any]:
@@ -197,6 +198,7 @@ class WaitSearch:
             "subject": packed,
             "names_torch": self.names_torch,
             "deadline": self.deadline,
+            "link": self.link,
         }
 
     def _answer(self, point: SyncPoint, known: KnownPoint, *, is_cut: bool) -> Answer:

@@ -62,12 +62,6 @@ class Part:
     scenarios: tuple[Scenario, ...]
     names_torch: bool
     deadline: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedPart(Part):
-    """Scenarios whose traces one call judges."""
-
     link: Link
 
 
@@ -142,7 +136,7 @@ class TracesWithout:
         self.num_played += other.num_played
 
 
-def take_out_of_traces(part: TracedPart) -> TracesWithout:
+def take_out_of_traces(part: Part) -> TracesWithout:
     """Play each scenario once, with all points, and judge its traces without each."""
     subject, backend = unpack_subject(part.subject), SimBackend()
     found = TracesWithout()
@@ -198,10 +192,13 @@ def play_without(part: PlayedPart) -> PlaysWithout:
     """Play the scenarios of a part until one breaks, or show the harm that traces have."""
     subject, backend = unpack_subject(part.subject), SimBackend()
     with naming_torch(is_on=part.names_torch):
-        if part.breaking:
-            cases = [Case(each, subject, backend) for each in part.breaking]
-            return PlaysWithout(_harm_of_traces(part, cases))
-        return _played(part, subject, backend)
+        if not part.breaking:
+            return _played(part, subject, backend)
+        for found in part.breaking:
+            with ignoring(part.point), suppress(EnvironmentNotSupportedError):
+                for shown in _wrong_numbers(Case(found, subject, backend)):
+                    return PlaysWithout(_harm(found, shown, is_of_model=True))
+        return PlaysWithout(harm_of_model(part.breaking))
 
 
 def of_lost_process(part: PlayedPart, token: str, end: Lost) -> PlaysWithout:
@@ -252,15 +249,6 @@ def _shown_by(case: Case) -> list[Case]:
     judge = Judge(case.subject, case.backend, ScheduleChoice("default"), 0)
     judged = judge.judge_schedule(case.found.scenario, case.found.schedule)
     return [replace(case, found=each) for each in judged.violations.values()]
-
-
-def _harm_of_traces(part: PlayedPart, cases: Iterable[Case]) -> HarmWithout:
-    """Play scenarios without the call of a needed point, for a wrong number."""
-    for case in cases:
-        with ignoring(part.point), suppress(EnvironmentNotSupportedError):
-            for shown in _wrong_numbers(case):
-                return _harm(case.found, shown, is_of_model=True)
-    return harm_of_model(part.breaking)
 
 
 def _wrong_numbers(case: Case) -> Iterator[_Shown]:

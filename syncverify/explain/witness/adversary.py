@@ -100,7 +100,7 @@ class AdversarialRecorder(RankRecorder):
         self._is_over = False
         self.gave_up = False  # some of that work could not be put off
         # By step: gradients as a late read sees them.
-        self._late_reads: dict[int, list[torch.Tensor]] = {}
+        self.late_reads: dict[int, list[torch.Tensor]] = {}
         super().__init__(keeps_everything=True)
 
     @override
@@ -177,7 +177,7 @@ class AdversarialRecorder(RankRecorder):
         if self._is_late(number, self._lateness.operators):
 
             def read_again() -> None:
-                self._late_reads[step] = [tensor.clone() for tensor in given]
+                self.late_reads[step] = [tensor.clone() for tensor in given]
 
             self._late.append(_Late(read_again, given))
 
@@ -224,10 +224,6 @@ class AdversarialRecorder(RankRecorder):
         self._run_late_work()
         super().finish()
 
-    def late_read(self, step: int) -> list[torch.Tensor] | None:
-        """Return what the read of a step saw, if it ran late."""
-        return self._late_reads.get(step)
-
     def corrected(self, played: RankRun) -> RankRun:
         """Return a rank's run with each gradient as late work left it.
 
@@ -236,7 +232,7 @@ class AdversarialRecorder(RankRecorder):
         """
         observations = list[Observation]()
         for each in played.observations:
-            late = self.late_read(each.step)
+            late = self.late_reads.get(each.step)
             if late is not None and each.point == "reduced":
                 seen = each.gradients.items()
                 names = [name for name, gradient in seen if gradient is not None]

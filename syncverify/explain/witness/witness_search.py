@@ -79,12 +79,11 @@ def find_witness(case: Case) -> Witness | NoWitness | None:
     failures = list[str | None]()
     for order in islice(orders, _MAX_ORDERS):
         failures.append(_failure(order))
-        if failures[-1] is not None:
-            continue
-        for finding in _wrong_gradients(_seen(order)):
-            if _key(finding) not in wrong_before:
-                is_own = is_same_work(order.pair, race)
-                return _witness(finding, order.pair, is_of_violation=is_own)
+        if failures[-1] is None:
+            is_own = is_same_work(order.pair, race)
+            for finding in _wrong_gradients(_seen(order)):
+                if _key(finding) not in wrong_before:
+                    return _witness(finding, order.pair, is_of_violation=is_own)
     for finding in _wrong_gradients(queued):
         return _witness(finding, None, is_of_violation=False)
     return NoWitness(failures.count(None), tuple(_reasons(pairs, failures)))

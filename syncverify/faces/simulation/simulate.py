@@ -224,7 +224,7 @@ def _seen(order: OtherOrder[Played]) -> Values:
     if order.adversary.gave_up or order.played.run.fault is not None:
         return ()
     values = _values(order.played)
-    values[order.rank] = order.adversary.late_read(0) or values[order.rank]
+    values[order.rank] = order.adversary.late_reads.get(0) or values[order.rank]
     return values
 
 
