@@ -91,9 +91,8 @@ def run(options: RunOptions) -> int:
         beyond=options.backend == "sim" and not options.no_beyond,
     )
 
-    def record(token: str, summary: str, lines: list[CodeLine], num_runs: int) -> int:
-        lost = (chosen, token, summary, lines, num_runs)
-        return _later("run:record_lost", *lost)()
+    def record(*lost: object) -> int:
+        return _later("run:record_lost", chosen, *lost)()
 
     files = (chosen.json_path, chosen.html_path, chosen.sarif_path)
     keeps = chosen.database or chosen.shown_as != "text" or any(files)

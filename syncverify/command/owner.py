@@ -128,9 +128,8 @@ def _own(
     words = _words_of_loss(end, replay_line)
     if end.has_found:
         # A change that is played as a fix may hang in C: the subject as it is does not.
-        words = f"the process {words}"
         found = "The violations that were found before are above; none has a fix."
-        complain(f"{words}\n{found}", VIOLATION)
+        complain(f"the process {words}\n{found}", VIOLATION)
     if not (can_play_again and end.token):
         _leave_without_verdict(words)
     losses = [end]
@@ -186,16 +185,14 @@ def _tell_violation(
     losses: Sequence[Child], replay_line: ReplayLine, record: Record | None
 ) -> None:
     end, last = losses[0], losses[-1]
-    lost = last.loss
-    name = _PROPERTIES[lost.cause]
-    token = renamed(end.token, name, lost.cause)
-    line = replay_line(token)
+    name = _PROPERTIES[last.loss.cause]
+    token = renamed(end.token, name, last.loss.cause)
     runs = f"in {_NUMBERS[len(losses)]} runs of one scenario"
-    summary = f"the process that plays the ranks {lost.how}, {runs}"
+    summary = f"the process that plays the ranks {last.loss.how}, {runs}"
     click.echo(
-        f"VIOLATION: {name} ({lost.cause})\n"
+        f"VIOLATION: {name} ({last.loss.cause})\n"
         f"  {summary}{_listed(last.lines)}\n\n"
-        f"  replay:     {line}\n\n"
+        f"  replay:     {replay_line(token)}\n\n"
         f"1 VIOLATION: found in run {end.num_runs}, which ended the search"
     )
     if record is not None:

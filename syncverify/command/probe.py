@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -22,7 +22,6 @@ from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.report.annotations import say_annotations
 from syncverify.report.console import CommandConsole, write
 from syncverify.report.observed import (
-    ObservedFeature,
     comments_of_contract,
     compared,
     corrected,
@@ -50,9 +49,8 @@ from syncverify.subjects.subject import Subject, resolve
 
 def execute(options: ProbeOptions) -> int:
     """Observe all features of a subject, print the table, and write the contract."""
-    console = CommandConsole()
     progress = SearchProgress(
-        console=console,
+        console=CommandConsole(),
         total=PROBED_EXAMPLES,
         json_path=options.json_path,
         names_features=True,
@@ -65,12 +63,11 @@ def _execute(options: ProbeOptions, progress: SearchProgress) -> int:
     own = resolve(options.subject, options.contract)
     plain = replace(own, capabilities=own.capabilities.plain())
     check_files(options, options.output)
-    console = progress.console
     with closing(open_backend(options.backend, plain)) as backend:
         try:
             report = _probe(options, plain, backend, progress)
             if not report.violations:
-                report = _confirmed(options, plain, backend, report, console)
+                report = _confirmed(options, plain, backend, report, progress.console)
         except ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
             raise
@@ -96,7 +93,8 @@ def _tell(
 ) -> None:
     """Print the table, some lines and the verdict; write the report."""
     table = table_lines(report.beyond, is_violated=bool(report.violations))
-    _print(progress.console, [*table, *lines, diagnosis(_without_wrong(report))])
+    for line in (*table, *lines, diagnosis(_without_wrong(report))):
+        progress.console.print(line)
     progress.end()
     write_report(options, report)
 
@@ -104,11 +102,6 @@ def _tell(
 def _without_wrong(report: Report) -> Report:
     """Return the report without failing: wrong features are the result of a probe."""
     return replace(report, fails_on_wrong=False)
-
-
-def _print(console: Console, lines: Iterable[str]) -> None:
-    for line in lines:
-        console.print(line)
 
 
 def _confirmed(
@@ -126,16 +119,17 @@ def _confirmed(
     Raises:
         ObservationInterrupted: An interrupt; its report has the ratings so far.
     """
-    _print(console, ["confirming: features that were right or refused, all together"])
+    console.print("confirming: features that were right or refused, all together")
     try:
-        while (
-            violation := _violation_of_found(options, plain, backend, report)
-        ) is not None:
+        while violation := _violation_of_found(options, plain, backend, report):
             if not list(optional_features(violation.scenario)):
                 return replace(report, violations=(violation,))
             text = violation_text(violation, subject=plain.name, backend=backend.name)
             observed = tuple(corrected(report.beyond, violation, text))
-            _print(console, _corrections(report.beyond, observed))
+            for old, new in zip(report.beyond, observed, strict=True):
+                if new is not old:
+                    words = f"{new.feature} is {new.rating}, not {old.rating}"
+                    console.print(f"corrected: {words}: {new.summary}")
             report = replace(report, beyond=observed)
     except KeyboardInterrupt:
         raise ObservationInterrupted(report) from None
@@ -159,14 +153,6 @@ def _violation_of_found(
         return None
     judge = Judge(asked, backend, ScheduleChoice(), options.seed)
     return with_needed_features(judge, later.violations[0])
-
-
-def _corrections(
-    before: Sequence[ObservedFeature], after: Sequence[ObservedFeature]
-) -> Iterator[str]:
-    for old, new in zip(before, after, strict=True):
-        if new is not old:
-            yield f"corrected: {new.feature} is {new.rating}, not {old.rating}: {new.summary}"
 
 
 def _probe(

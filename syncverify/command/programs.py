@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from unittest.mock import patch
 
 from rich.console import Console
@@ -66,17 +65,29 @@ def simulate(options: SimulateOptions, expected: ProgramPlay | None) -> int:
 
 
 def _simulated(options: SimulateOptions) -> Iterator[Simulation]:
-    with _without_input(), kept_output():
+    # A rank that waits for a user's input waits for ever.
+    with Path(os.devnull).open() as nothing, patch("sys.stdin", nothing), kept_output():
+        if ":" not in options.program:
+            raise UsageError(
+                "expected a program as module:function or file.py:function, not "
+                f"{options.program!r}"
+            )
         setup = SimulatedProgram(
-            _found(options.program),
+            imported(options.program, "program"),
             options.ranks,
             options.device,
             options.hang_timeout,
             options.names_torch,
         )
-        schedule = _schedule(options.schedule)
+        try:
+            turns = tuple(int(each) for each in options.schedule.split(",") if each)
+        except ValueError:
+            raise UsageError(
+                "expected a schedule such as 0,0,1 as a report prints it, not "
+                f"{options.schedule!r}"
+            ) from None
         yield from simulations(
-            setup, options.program, options.schedules, schedule, options.seed
+            setup, options.program, options.schedules, Schedule(turns), options.seed
         )
 
 
@@ -147,19 +158,14 @@ def _compared(options: ParityOptions) -> Iterator[Parity]:
     total, done = len(chosen.layouts) * len(chosen.numbers), 0
     for each in comparisons(chosen, options.module):
         yield each
-        before, done = done, _num_played(each, chosen)
+        listed = (play for play in each.plays if play.layout in chosen.layouts)
+        before, done = done, len({(it.layout, it.num_micro_batches) for it in listed})
         if done > before and not options.is_quiet:
             progress.print(f"played {done} of {total} layouts")
         seconds = time.monotonic() - start
         if done < total and options.time_limit and seconds > options.time_limit:
             say(f"time limit: {total - done} of {total} layouts were not played")
             return
-
-
-def _num_played(parity: Parity, chosen: Described) -> int:
-    """Return how many of the chosen layouts were played, with any data."""
-    listed = (each for each in parity.plays if each.layout in chosen.layouts)
-    return len({(each.layout, each.num_micro_batches) for each in listed})
 
 
 def _chosen(options: ParityOptions) -> Described:
@@ -234,32 +240,3 @@ def _code(result: Simulation | Parity, expected: ProgramPlay | None) -> int:
     if not is_judged:
         return BAD_USAGE
     return 0 if result.is_right else VIOLATION
-
-
-@contextmanager
-def _without_input() -> Iterator[None]:
-    """Let the program read no input: a rank that waits for a user waits for ever."""
-    with Path(os.devnull).open() as nothing, patch("sys.stdin", nothing):
-        yield
-
-
-def _found(path: str) -> Any:
-    if ":" not in path:
-        raise UsageError(
-            f"expected a program as module:function or file.py:function, not {path!r}"
-        )
-    return imported(path, "program")
-
-
-def _schedule(text: str) -> Schedule:
-    """Return the schedule that a report has printed: whole numbers with commas.
-
-    Raises:
-        UsageError: The text is something else.
-    """
-    try:
-        return Schedule(tuple(int(each) for each in text.split(",") if each))
-    except ValueError:
-        raise UsageError(
-            f"expected a schedule such as 0,0,1 as a report prints it, not {text!r}"
-        ) from None

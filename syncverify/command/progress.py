@@ -148,28 +148,21 @@ class SearchProgress:
                 f"{counted(total, 'feature')} beyond it{skip}"
             )
         if self._bar is not None:
-            self._bar.update(
-                self._task,
-                completed=number - (rating is None),
-                total=total,
-                description=f"observing {feature}",
-            )
+            done, words = number - (rating is None), f"observing {feature}"
+            self._bar.update(self._task, completed=done, total=total, description=words)
         elif self.names_features:
-            self._continue_line(feature, rating)
+            # Features of one topic are in one line: `use: twice right, masked wrong`.
+            topic, value = Feature.of(feature)
+            if rating is not None:
+                text = f" {rating}"
+            elif topic == self._topic:
+                text = f", {value}"
+            else:
+                self._end_line()
+                text, self._topic = f"  {topic}: {value}", topic
+            self.console.print(text, end="")
         elif rating is not None and _has_line(number, total, _SHORT):
             self.console.print(f"observing: {number} of {total} features")
-
-    def _continue_line(self, feature: str, rating: Rating | None) -> None:
-        """Print features of one topic in one line: `use: twice right, masked wrong`."""
-        topic, value = Feature.of(feature)
-        if rating is not None:
-            text = f" {rating}"
-        elif topic == self._topic:
-            text = f", {value}"
-        else:
-            self._end_line()
-            text, self._topic = f"  {topic}: {value}", topic
-        self.console.print(text, end="")
 
     def _end_line(self) -> None:
         if self._topic:

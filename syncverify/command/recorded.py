@@ -37,11 +37,8 @@ def words_of_program(play: ProgramPlay, options: ReplayOptions) -> list[str]:
         raise UsageError(
             f"{wrong[0]} is for tokens of scenarios, and this one plays a program: leave it out"
         )
-    page = options.html_path
-    return [
-        *([] if page is None else ["--html", str(page)]),
-        *play.words(options.subject),
-    ]
+    page = [] if options.html_path is None else ["--html", str(options.html_path)]
+    return [*page, *play.words(options.subject)]
 
 
 def with_recorded(options: ReplayOptions) -> ReplayOptions:

@@ -92,10 +92,9 @@ class Plays:
                 self._second, self._may_be_early = None, False
 
     def _may_start_second(self) -> bool:
-        first = self._first
-        is_early = self._suspicion() < self._patience.silence
-        is_wanted = first.token and not first.was_interrupted
-        return bool(self._may_be_early and is_early and is_wanted)
+        first, is_early = self._first, self._suspicion() < self._patience.silence
+        may_start = self._may_be_early and is_early and not first.was_interrupted
+        return may_start and bool(first.token)
 
     def _suspicion(self) -> float:
         """Return the silence that is suspect: longer than any that a word has ended."""

@@ -59,7 +59,12 @@ def execute(options: WaitsOptions) -> int:
     if not console.is_terminal:
         console.width = max(console.width, _TABLE_WIDTH)
     waits = _waits(options, subjects, console)
-    console.print(_table(waits))
+    table = Table(title=f"waits of {waits.names}", title_justify="left")
+    for name in COLUMNS:
+        table.add_column(name, overflow="fold")
+    for each in waits.answers:
+        table.add_row(*cells_of(each))
+    console.print(table)
     for line in (*bound_lines(waits), verdict(waits)):
         console.print(line)
     write_files(waits, options.json_path, options.html_path)
@@ -116,15 +121,6 @@ def _scenarios(
     listed = scenarios_within(scope, contract)
     drawn = Drawing(contract, options.ranks, options.examples, options.seed).drawn()
     return listed, [each for each in dict.fromkeys(drawn) if each not in {*listed}]
-
-
-def _table(waits: AnsweredWaits) -> Table:
-    table = Table(title=f"waits of {waits.names}", title_justify="left")
-    for name in COLUMNS:
-        table.add_column(name, overflow="fold")
-    for each in waits.answers:
-        table.add_row(*cells_of(each))
-    return table
 
 
 @dataclass(slots=True)
