@@ -35,15 +35,12 @@ _SPECIAL = {"inf": "torch.inf", "-inf": "-torch.inf", "nan": "torch.nan"}
 
 def variable_names(scenario: Scenario, taken: Collection[str]) -> dict[str, str]:
     """Return the variable of each parameter, by its name."""
-    return {
-        spec.name: spec.name if _is_free(spec.name, taken) else f"parameter_{position}"
-        for position, spec in enumerate(scenario.parameters)
-    }
-
-
-def _is_free(name: str, taken: Collection[str]) -> bool:
-    is_free = name not in _TAKEN and name not in taken and not keyword.iskeyword(name)
-    return name.isidentifier() and name.isascii() and is_free
+    names = {spec.name: spec.name for spec in scenario.parameters}
+    for position, name in enumerate(names):
+        is_known = name in _TAKEN or name in taken or keyword.iskeyword(name)
+        if is_known or not (name.isidentifier() and name.isascii()):
+            names[name] = f"parameter_{position}"
+    return names
 
 
 def mesh_lines(scenario: Scenario) -> Iterator[str]:

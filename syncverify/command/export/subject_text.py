@@ -92,6 +92,13 @@ class EmbeddedSource:
             self._use(used, home)
         self.definitions[name] = ast.unparse(tree)
 
+    def with_all(self, definitions: Iterable[Any]) -> EmbeddedSource:
+        """Return this source with more definitions."""
+        source = EmbeddedSource({*self.imports}, {**self.definitions})
+        for each in definitions:
+            source.add(each)
+        return source
+
 
 @functools.cache
 def _imports(module: ModuleType) -> dict[str, str]:
@@ -104,19 +111,6 @@ def _imports(module: ModuleType) -> dict[str, str]:
                 line = f"{source}import {ast.unparse(alias)}"
                 lines[alias.asname or alias.name] = line
     return lines
-
-
-def embedded(
-    definitions: Iterable[Any], beside: EmbeddedSource | None = None
-) -> EmbeddedSource:
-    """Return the source of some definitions together, and of those in another source."""
-    source = EmbeddedSource()
-    if beside is not None:
-        source.imports.update(beside.imports)
-        source.definitions.update(beside.definitions)
-    for each in definitions:
-        source.add(each)
-    return source
 
 
 class _WithoutTypes(ast.NodeTransformer):
@@ -210,7 +204,7 @@ def subject_text(subject: Subject, folder: Path) -> SubjectText:
 
 def _with_options(subject: Subject, attribute: str) -> EmbeddedSource:
     """Return the source of an adapter, and a line that sets the options behind its name."""
-    source = embedded([subject.factory])
+    source = EmbeddedSource().with_all([subject.factory])
     if split_options(subject.name)[1]:
         options = getattr(subject.factory, "options", {})
         source.definitions["options"] = f"{attribute}.options = {options!r}"

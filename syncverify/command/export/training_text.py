@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,9 +57,7 @@ class TrainingText:
 
     def up_to(self, end: Observe) -> Iterator[str]:
         """Yield the lines up to a moment."""
-        for action in self._actions():
-            if action == end:
-                return
+        for action in itertools.takewhile(lambda each: each != end, self._actions()):
             yield from self._lines(action)
 
     def _actions(self) -> Iterator[Action | Step]:
@@ -92,8 +91,10 @@ class TrainingText:
                 yield from self._call(call)
             case Change():
                 yield from self._change(action)
-            case Replace():
-                yield from self._replace(action)
+            case Replace(every=every, first=first, factor=factor):
+                for name in [*self.variables.values()][first::every]:
+                    yield f"if {name}.grad is not None:"
+                    yield f"    {name}.grad = {name}.grad * {factor}"
             case Drop(every=every, first=first):
                 for name in [*self.variables.values()][first::every]:
                     yield f"{name}.grad = None"
@@ -133,11 +134,6 @@ class TrainingText:
                 name = self.variables[spec.name]
                 yield f"{name}.register_post_accumulate_grad_hook(step)"
 
-    def _replace(self, action: Replace) -> Iterator[str]:
-        for name in [*self.variables.values()][action.first :: action.every]:
-            yield f"if {name}.grad is not None:"
-            yield f"    {name}.grad = {name}.grad * {action.factor}"
-
     def _change(self, change: Change) -> Iterator[str]:
         listed = ", ".join(self.variables.values())
         match change.kind:
@@ -151,9 +147,8 @@ class TrainingText:
 
     def frozen_at_first(self) -> Iterator[str]:
         """Yield the lines that freeze parameters before `bind()`."""
-        if any(
-            step_plan.is_frozen(self.scenario, spec, -1) for spec in self._freezable
-        ):
+        freezable = self._freezable
+        if any(step_plan.is_frozen(self.scenario, each, -1) for each in freezable):
             yield from self._frozen(-1)
 
     @property
@@ -198,15 +193,13 @@ class TrainingText:
         plain = tuple(replace(spec, use=PLAIN) for spec in self.scenario.parameters)
         text = replace(self, scenario=replace(self.scenario, parameters=plain))
 
+        how = (
+            "synchronizer.evaluate(lambda: {})" if "evaluate" in self.methods else "{}"
+        )
+
         def lines(terms: Terms) -> Iterator[str]:
-            value = " + ".join(terms.values())
-            is_own = "evaluate" in self.methods
             yield "with torch.no_grad():"
-            yield (
-                f"    synchronizer.evaluate(lambda: {value})"
-                if is_own
-                else f"    {value}"
-            )
+            yield f"    {how.format(' + '.join(terms.values()))}"
 
         yield from text._on_each_rank(Backward(step, 0, agreed=1), lines)  # noqa: SLF001
 
@@ -279,9 +272,8 @@ class TrainingText:
                 terms[name] = self._term(specs[name], ranks, backward)
         for spec in self.scenario.parameters:
             if spec.used == "undefined" and spec.requires_grad:
-                terms[f"{spec.name}, undefined"] = (
-                    f"undefined_gradient({self._part(spec)})"
-                )
+                term = f"undefined_gradient({self._part(spec)})"
+                terms[f"{spec.name}, undefined"] = term
         if not names and backward.fails:
             terms[""] = f"failing_term({_CPU})"
         return terms or {"": "torch.zeros((), requires_grad=True)"}

@@ -37,7 +37,6 @@ from syncverify.search.judge import Backend, Identity
 from syncverify.search.observation import (
     INTERRUPTED,
     Observing,
-    RatedFeature,
     features_beyond,
     observe,
 )
@@ -93,8 +92,17 @@ def with_features(
         for number, feature in enumerate(features, start=1):
             observing.tell(feature, number, len(features), None)
             observation = next(observations)
-            observed.append(_observed_feature(observation, report.names))
-            observing.tell(feature, number, len(features), observation.rating)
+            found, texts = observation.found, dict[str, str]()
+            if found is not None:
+                texts = {
+                    "summary": found.violation.summary,
+                    "token": found.token,
+                    "diagnosis": violation_text(found, **report.names),
+                }
+            rating, counts = observation.rating, dict(observation.counts)
+            each = ObservedFeature(feature, rating, counts, observation.reason, **texts)
+            observed.append(each)
+            observing.tell(feature, number, len(features), rating)
     except KeyboardInterrupt:
         observed += (
             ObservedFeature(feature, "not tried", reason=INTERRUPTED)
@@ -102,22 +110,6 @@ def with_features(
         )
         raise ObservationInterrupted(replace(report, beyond=tuple(observed))) from None
     return replace(report, beyond=tuple(observed))
-
-
-def _observed_feature(
-    observation: RatedFeature, names: dict[str, str]
-) -> ObservedFeature:
-    found, texts = observation.found, dict[str, str]()
-    if found is not None:
-        texts = {
-            "summary": found.violation.summary,
-            "token": found.token,
-            "diagnosis": violation_text(found, **names),
-        }
-    counts, reason = dict(observation.counts), observation.reason
-    return ObservedFeature(
-        observation.feature, observation.rating, counts, reason, **texts
-    )
 
 
 @default_torch_state()
@@ -150,10 +142,8 @@ def run_search(
             saved = replace(saved, only=campaign.done.saved_before)
         replay = replay_saved(saved, backend, keeping, max_ranks=settings.ranks)
         results = list[SearchResult]()
-        if not (
-            replay.result.stopped
-            or (settings.stop_at_first and replay.result.violations)
-        ):
+        has_first = settings.stop_at_first and replay.result.violations
+        if not (replay.result.stopped or has_first):
             results.append(
                 search(
                     subject,
@@ -175,11 +165,8 @@ def run_search(
     if result.stopped:
         not_tried = _not_tried(settings.examples, result, subject, observing)
         return replace(report, not_tried=not_tried)
-    if (
-        observing is None
-        or settings.exhaustive
-        or (settings.stop_at_first and result.violations)
-    ):
+    has_first = settings.stop_at_first and result.violations
+    if observing is None or settings.exhaustive or has_first:
         return report
     limit = settings.time_limit_seconds
     observing = replace(
