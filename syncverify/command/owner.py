@@ -30,15 +30,8 @@ from typing import NoReturn
 import click
 import psutil
 
+from syncverify.command import process_exit
 from syncverify.command.child import DEFAULT_PATIENCE, Child, Patience
-from syncverify.command.process_exit import (
-    BAD_USAGE,
-    HARNESS_FAILED,
-    INTERRUPTED,
-    VIOLATION,
-    WHOLE_PROCESS,
-    complain,
-)
 from syncverify.command.second_play import Plays
 from syncverify.late_imports import quick_imports
 from syncverify.plain_text import plain
@@ -103,7 +96,7 @@ def owned(
     """
     refuse_jobs_that_start_again()
     context = click.get_current_context(silent=True)
-    is_command = context is not None and context.obj is WHOLE_PROCESS
+    is_command = context is not None and context.obj is process_exit.WHOLE_PROCESS
     may_have_threads = "torch" in sys.modules and not is_command
     if may_have_threads or not hasattr(os, "fork"):
         return play()
@@ -132,7 +125,7 @@ def _own(
     if end.has_found:
         # A change that is played as a fix may hang in C: the subject as it is does not.
         found = "The violations that were found before are above; none has a fix."
-        complain(f"the process {words}\n{found}", VIOLATION)
+        process_exit.complain(f"the process {words}\n{found}", process_exit.VIOLATION)
     if not (can_play_again and end.token):
         _leave_without_verdict(words)
     losses = [end]
@@ -140,7 +133,7 @@ def _own(
         losses.append(plays.again())
         _leave_unless_confirmed(losses, words)
     _tell_violation(losses, replay_line, record)
-    return VIOLATION
+    return process_exit.VIOLATION
 
 
 def _num_losses_that_count(losses: Iterable[Child]) -> int:
@@ -204,7 +197,9 @@ def _tell_violation(
 
 
 def _leave_without_verdict(words: str) -> NoReturn:
-    complain(f"no verdict: the process {words}", HARNESS_FAILED)
+    process_exit.complain(
+        f"no verdict: the process {words}", process_exit.HARNESS_FAILED
+    )
 
 
 def _listed(lines: Iterable[CodeLine]) -> str:
@@ -216,7 +211,7 @@ def _leave_if_decided(end: Child) -> None:
     """Leave with the code that the child told, or as interrupted."""
     if end.was_interrupted and end.code is None:
         words = "the process that played did not answer; what was found is above"
-        complain(f"interrupted; {words}", INTERRUPTED)
+        process_exit.complain(f"interrupted; {words}", process_exit.INTERRUPTED)
     if end.code is not None:
         sys.exit(end.code)
 
@@ -240,20 +235,20 @@ def refuse_jobs_that_start_again() -> None:
         _refuse(
             f"torchrun starts this job again (restart {count}), and nothing is played: the "
             "verdict of the first start is above; use --max-restarts 0",
-            HARNESS_FAILED,
+            process_exit.HARNESS_FAILED,
         )
     numbers = _numbers_of_machines(_arguments_of_parent())
     if numbers is not None and numbers[0] != numbers[1]:
         _refuse(
             f"expected a fixed --nnodes, got {numbers[0]}:{numbers[1]}: torchrun starts all "
             "ranks again when a machine joins or leaves, and the verdict is lost",
-            BAD_USAGE,
+            process_exit.BAD_USAGE,
         )
 
 
 def _refuse(words: str, code: int) -> None:
     if os.environ["LOCAL_RANK"] == "0":  # one line from each machine
-        complain(words, code)
+        process_exit.complain(words, code)
     sys.exit(code)
 
 

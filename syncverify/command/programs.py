@@ -12,13 +12,7 @@ from unittest.mock import patch
 
 from rich.console import Console
 
-from syncverify.command.process_exit import (
-    BAD_USAGE,
-    INTERRUPTED,
-    VIOLATION,
-    ending_when_interrupted,
-    leave_at_once,
-)
+from syncverify.command import process_exit
 from syncverify.command.recorded import reproduced_line
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.faces.scripts import recording
@@ -28,13 +22,7 @@ from syncverify.faces.scripts.trace_files import read_recording, write_recording
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.faces.simulation.simulate import simulations
 from syncverify.faces.simulation.simulation import Simulation
-from syncverify.faces.whole_step.described import (
-    AXES,
-    Described,
-    described,
-    layouts_of,
-    sizes_of,
-)
+from syncverify.faces.whole_step import described as wiring
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.faces.whole_step.parity import comparisons
 from syncverify.report.console import check_folders, kept_output, say
@@ -103,7 +91,7 @@ def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
     folders = [folder] if expected is None else []
     check_folders(options.json_path, options.html_path, *folders)
     script = Script(options.script, options.arguments, options.is_module)
-    with ending_when_interrupted():
+    with process_exit.ending_when_interrupted():
         recorded = recording.record(
             script,
             options.nproc,
@@ -137,7 +125,7 @@ def _judged(
     _publish(simulation, options)
     if recorded.was_interrupted:
         say("interrupted: what was recorded until then is judged")
-        leave_at_once(INTERRUPTED)
+        process_exit.leave_at_once(process_exit.INTERRUPTED)
     return _code(simulation, expected)
 
 
@@ -168,30 +156,30 @@ def _compared(options: ParityOptions) -> Iterator[Parity]:
             return
 
 
-def _chosen(options: ParityOptions) -> Described:
+def _chosen(options: ParityOptions) -> wiring.Described:
     """Return the training of the module, with the options in the place of its values.
 
     Raises:
         UsageError: The module describes no training, or an option is wrong.
     """
-    found = described(imported(options.module, "module"))
+    found = wiring.described(imported(options.module, "module"))
     training = found.training
     training = replace(
         training,
         num_steps=options.steps or training.num_steps,
         seed=training.seed if options.seed is None else options.seed,
-        sizes={**training.sizes, **sizes_of(options.size, training)},
+        sizes={**training.sizes, **wiring.sizes_of(options.size, training)},
         num_rows=options.rows,
     )
-    axes = found.layouts[0].names if found.layouts else AXES
-    layouts = tuple(layouts_of(options.layouts, axes)) or found.layouts
+    axes = found.layouts[0].names if found.layouts else wiring.AXES
+    layouts = tuple(wiring.layouts_of(options.layouts, axes)) or found.layouts
     if not layouts:
         raise UsageError(
             f"{options.module} has no `layouts`: add layouts = [{{'dp': 2}}], or "
             "say --layouts dp=2"
         )
     numbers = options.micro_batches or found.numbers
-    return Described(training, layouts, numbers, options.data)
+    return wiring.Described(training, layouts, numbers, options.data)
 
 
 def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
@@ -210,7 +198,7 @@ def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
             _publish(each, options)
         return kept if known else ""
 
-    with ending_when_interrupted(publish_known):
+    with process_exit.ending_when_interrupted(publish_known):
         try:
             for each in results:
                 known[:] = [each]
@@ -238,5 +226,5 @@ def _code(result: Simulation | Parity, expected: ProgramPlay | None) -> int:
     if expected is not None:
         say(reproduced_line(expected, found, name, is_right=result.is_right))
     if not is_judged:
-        return BAD_USAGE
-    return 0 if result.is_right else VIOLATION
+        return process_exit.BAD_USAGE
+    return 0 if result.is_right else process_exit.VIOLATION

@@ -7,16 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from syncverify.plain_text import counted
 from syncverify.report.console import write_json
@@ -63,8 +55,8 @@ class SearchProgress:
     # Scenarios before the part of the search whose pace is shown, and the time at its begin.
     _pace: tuple[int, float] | None = None
     _topic: str = ""
-    _bar: Progress | None = None
-    _task: TaskID = field(default=TaskID(0))
+    _bar: bars.Progress | None = None
+    _task: bars.TaskID = field(default=bars.TaskID(0))
 
     def begin(self, subject: Subject, backend: str, seed: int) -> None:
         """Note a search that begins."""
@@ -75,13 +67,13 @@ class SearchProgress:
 
     def __enter__(self) -> SearchProgress:
         if self.console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("left:"),
-                TimeRemainingColumn(),
+            self._bar = bars.Progress(
+                bars.TextColumn("{task.description}", markup=False),
+                bars.BarColumn(),
+                bars.MofNCompleteColumn(),
+                bars.TimeElapsedColumn(),
+                bars.TextColumn("left:"),
+                bars.TimeRemainingColumn(),
                 console=self.console,
             )
             self._task = self._bar.add_task("searching", total=self.total)

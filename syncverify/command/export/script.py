@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any, Final
 
-from syncverify.command.export.parameters_text import (
-    groups_text,
-    mesh_lines,
-    parameter_lines,
-    tensor_by_rank,
-    variable_names,
-)
+from syncverify.command.export import parameters_text
 from syncverify.command.export.shown_gradient import ShownGradient
 from syncverify.command.export.subject_text import SubjectText
 from syncverify.command.export.training_text import TrainingText, bucket_text
@@ -153,15 +147,17 @@ class Reproduction:
     def _training(self) -> Iterator[str]:
         """Yield the lines of the function that trains, and returns whether it is right."""
         taken = {*_EMBEDDABLE, *_IMPORTS, self.subject.expression.partition(".")[0]}
-        variables = variable_names(self.scenario, taken)
+        variables = parameters_text.variable_names(self.scenario, taken)
         uses_mesh = self.capabilities.tensors == "dtensor"
         if uses_mesh:
-            yield from mesh_lines(self.scenario)
-        yield from parameter_lines(self.scenario, variables, uses_mesh=uses_mesh)
+            yield from parameters_text.mesh_lines(self.scenario)
+        yield from parameters_text.parameter_lines(
+            self.scenario, variables, uses_mesh=uses_mesh
+        )
         subject = f"{self.subject.expression}("
         if self.scenario.synchronizers == "two":
             subject = f"TwoSynchronizers({self.subject.expression}, "
-        groups = groups_text(self.scenario, variables)
+        groups = parameters_text.groups_text(self.scenario, variables)
         training = TrainingText(
             scenario=self.scenario,
             capabilities=self.capabilities,
@@ -183,7 +179,7 @@ class Reproduction:
         if len(shown.expected) < self.scenario.mesh.num_ranks:
             yield f"if rank not in {[*shown.expected]}:"
             yield "    return True"
-        yield f"expected = {tensor_by_rank(shown.expected, dtype)}"
+        yield f"expected = {parameters_text.tensor_by_rank(shown.expected, dtype)}"
         if self.scenario.update == "in_backward" and shown.moment.point == "reduced":
             yield f"actual = taken.get({name})"
         else:

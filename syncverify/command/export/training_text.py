@@ -11,25 +11,10 @@ from typing import assert_never
 import torch
 
 from syncverify.command.export.parameters_text import local_in_graph, tensor_by_rank
+from syncverify.playing.program import training_program as actions
 from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs.uses import USES
 from syncverify.playing.program.rank_program import BYTES_PER_MB
-from syncverify.playing.program.training_program import (
-    Action,
-    Backward,
-    Call,
-    Change,
-    Drop,
-    Evaluate,
-    Make,
-    Observe,
-    PlainBackward,
-    Recover,
-    Replace,
-    Step,
-    Update,
-    training_program,
-)
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
@@ -55,66 +40,66 @@ class TrainingText:
     takes_count: bool
     pauses: bool
 
-    def up_to(self, end: Observe) -> Iterator[str]:
+    def up_to(self, end: actions.Observe) -> Iterator[str]:
         """Yield the lines up to a moment."""
         for action in itertools.takewhile(lambda each: each != end, self._actions()):
             yield from self._lines(action)
 
-    def _actions(self) -> Iterator[Action | Step]:
-        program = training_program(self.scenario, takes_count=self.takes_count)
+    def _actions(self) -> Iterator[actions.Action | actions.Step]:
+        program = actions.training_program(self.scenario, takes_count=self.takes_count)
         yield from program.start
         for step in program.steps:
             yield from (step, *step.before, *step.within, *step.after)
         yield from (program.unbind, *program.after_unbind)
 
-    def _lines(self, action: Action | Step) -> Iterator[str]:
+    def _lines(self, action: actions.Action | actions.Step) -> Iterator[str]:
         match action:
-            case Step(number=number):
+            case actions.Step(number=number):
                 yield from ("", f"# step {number}")
-            case Make(count=count):
+            case actions.Make(count=count):
                 given = "" if count is None else f", {count}"
                 yield f"synchronizer = {self.make}{given})"
-            case Call(method="bind") if self.scenario.update == "in_backward":
+            case actions.Call(method="bind") if self.scenario.update == "in_backward":
                 yield from self._bound_with_hooks(action)
-            case Call():
+            case actions.Call():
                 yield from self._call(action)
-            case Backward():
+            case actions.Backward():
                 is_taken = action.is_last and self.scenario.update == "in_backward"
                 if is_taken:
                     yield "taken, is_last = {}, True"
                 yield from self._micro_batch(action)
                 if is_taken:
                     yield "is_last = False"
-            case Evaluate(step=step):
+            case actions.Evaluate(step=step):
                 yield from self._evaluation(step)
-            case Recover(call=call):
+            case actions.Recover(call=call):
                 yield from self._call(call)
-            case Change():
+            case actions.Change():
                 yield from self._change(action)
-            case Replace(every=every, first=first, factor=factor):
+            case actions.Replace(every=every, first=first, factor=factor):
                 for name in [*self.variables.values()][first::every]:
                     yield f"if {name}.grad is not None:"
                     yield f"    {name}.grad = {name}.grad * {factor}"
-            case Drop(every=every, first=first):
+            case actions.Drop(every=every, first=first):
                 for name in [*self.variables.values()][first::every]:
                     yield f"{name}.grad = None"
-            case Update():
+            case actions.Update():
                 yield from self._optimizer()
-            case PlainBackward(step=step):
-                backward = Backward(step, 0, agreed=1)
+            case actions.PlainBackward(step=step):
+                backward = actions.Backward(step, 0, agreed=1)
                 yield from self._on_each_rank(backward, self._summed)
-            case Observe():
+            case actions.Observe():
                 pass
             case _:
                 assert_never(action)
 
-    def _call(self, call: Call) -> Iterator[str]:
+    def _call(self, call: actions.Call) -> Iterator[str]:
         has_it = call.method in self.methods or call.method in REQUIRED_METHODS
         method = call.method if has_it else call.otherwise
         if method is not None:
             yield f"synchronizer.{method}({', '.join(map(str, call.arguments))})"
 
-    def _bound_with_hooks(self, bind: Call) -> Iterator[str]:
+    def _bound_with_hooks(self, bind: actions.Call) -> Iterator[str]:
         """Yield the lines of a hook that updates parameters inside of backward, and of `bind()`."""
         yield "taken, is_last = {}, False"
         yield ""
@@ -134,7 +119,7 @@ class TrainingText:
                 name = self.variables[spec.name]
                 yield f"{name}.register_post_accumulate_grad_hook(step)"
 
-    def _change(self, change: Change) -> Iterator[str]:
+    def _change(self, change: actions.Change) -> Iterator[str]:
         listed = ", ".join(self.variables.values())
         match change.kind:
             case "cast":
@@ -175,7 +160,7 @@ class TrainingText:
         keeps = self.capabilities.owns_parameters
         return [scaled] if keeps else [scaled, "local(parameter).add_(1)"]
 
-    def _micro_batch(self, backward: Backward) -> Iterator[str]:
+    def _micro_batch(self, backward: actions.Backward) -> Iterator[str]:
         yield f"# micro-batch {backward.micro_batch} of {backward.agreed}"
         if backward.micro_batch and self.pauses:
             yield "time.sleep(0.5)  # a real forward takes longer than a reduction beside it"
@@ -201,7 +186,7 @@ class TrainingText:
             yield "with torch.no_grad():"
             yield f"    {how.format(' + '.join(terms.values()))}"
 
-        yield from text._on_each_rank(Backward(step, 0, agreed=1), lines)  # noqa: SLF001
+        yield from text._on_each_rank(actions.Backward(step, 0, agreed=1), lines)  # noqa: SLF001
 
     def _run(self, terms: Terms) -> str:
         """Return the call that runs the backward of a scenario with another word than `plain`."""
@@ -239,7 +224,7 @@ class TrainingText:
         yield ")"
 
     def _on_each_rank(
-        self, backward: Backward, lines: Callable[[Terms], Iterator[str]]
+        self, backward: actions.Backward, lines: Callable[[Terms], Iterator[str]]
     ) -> Iterator[str]:
         """Yield lines made of the terms of a loss; ranks with different terms get different lines."""
         alike: dict[tuple[str, ...], list[int]] = {}
@@ -260,7 +245,7 @@ class TrainingText:
             yield from _indented(text)
 
     def _terms(
-        self, names: tuple[str, ...], ranks: list[int], backward: Backward
+        self, names: tuple[str, ...], ranks: list[int], backward: actions.Backward
     ) -> dict[str, str]:
         """Return the terms of a loss of some parameters."""
         specs = {spec.name: spec for spec in self.scenario.parameters}
@@ -278,7 +263,9 @@ class TrainingText:
             terms[""] = f"failing_term({_CPU})"
         return terms or {"": "torch.zeros((), requires_grad=True)"}
 
-    def _term(self, spec: ParameterSpec, ranks: list[int], backward: Backward) -> str:
+    def _term(
+        self, spec: ParameterSpec, ranks: list[int], backward: actions.Backward
+    ) -> str:
         """Return a term whose gradient is the contribution of this rank and micro-batch."""
         scale = magnitude(self.scenario, spec)
         in_constant = scale if spec.use == PLAIN else 1

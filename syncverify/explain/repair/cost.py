@@ -27,14 +27,7 @@ from syncverify.judge.ordering.clocks import Lane
 from syncverify.judge.ordering.happens_before import Observer, walk
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.recording.raw_accesses import RawAccess, RawFree, RawPlace, merged
-from syncverify.trace.records import (
-    Access,
-    CollectiveLaunch,
-    MemoryUse,
-    Moment,
-    SubjectCall,
-    TraceRecord,
-)
+from syncverify.trace import records
 from syncverify.trace.run import Traces
 from syncverify.trace.source_lines import NoLine
 
@@ -79,25 +72,27 @@ class MeasuringRecorder(RankRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.everything: list[TraceRecord] = []
+        self.everything: list[records.TraceRecord] = []
         self.peak_bytes = 0
 
     @override
     def launch(
         self, operation: str, tensors: list[torch.Tensor], **fields: Any
-    ) -> CollectiveLaunch:
+    ) -> records.CollectiveLaunch:
         launched = super().launch(operation, tensors, **fields)
         self._note_memory()
         return launched
 
     @override
-    def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
+    def _finished(
+        self, raw: list[RawAccess | RawFree | RawPlace]
+    ) -> list[records.TraceRecord]:
         self.everything = merged(self.trace, raw, keeps_everything=True)
         return super()._finished(raw)
 
     @override
     @contextmanager
-    def calling(self, moment: Moment) -> Iterator[None]:
+    def calling(self, moment: records.Moment) -> Iterator[None]:
         with super().calling(moment):
             yield
         self._note_memory()
@@ -135,34 +130,34 @@ def cost_of(traces: Traces, peak_bytes: int = 0) -> Cost:
     )
 
 
-def bytes_of(launch: CollectiveLaunch) -> int:
+def bytes_of(launch: records.CollectiveLaunch) -> int:
     """Return the bytes that a rank contributes to a collective."""
     dtype: torch.dtype | None = getattr(torch, launch.dtype, None)
     return launch.numel * (dtype.itemsize if dtype else 0)
 
 
-def _is_of_a_step(record: TraceRecord) -> TypeGuard[CollectiveLaunch]:
+def _is_of_a_step(record: records.TraceRecord) -> TypeGuard[records.CollectiveLaunch]:
     return (
-        isinstance(record, CollectiveLaunch)
+        isinstance(record, records.CollectiveLaunch)
         and len(record.ranks) > 1
         and record.moment.phase in {"backward", "wait"}
     )
 
 
-def _num_bursts(trace: Sequence[TraceRecord]) -> int:
+def _num_bursts(trace: Sequence[records.TraceRecord]) -> int:
     count, is_going_on = 0, False
     for record in trace:
-        if isinstance(record, SubjectCall) or _is_backward(record):
+        if isinstance(record, records.SubjectCall) or _is_backward(record):
             is_going_on = False
         elif _is_of_a_step(record) and not is_going_on:
             count, is_going_on = count + 1, True
     return count
 
 
-def _is_backward(record: TraceRecord) -> bool:
+def _is_backward(record: records.TraceRecord) -> bool:
     """Tell whether autograd queued an operator."""
     return (
-        isinstance(record, Access)
+        isinstance(record, records.Access)
         and record.source == NoLine.AUTOGRAD
         and record.moment.phase == "backward"
     )
@@ -181,7 +176,7 @@ class _Early(NamedTuple):
 class _Backward:
     """The backward of one micro-batch on one rank."""
 
-    moment: Moment
+    moment: records.Moment
     launched: list[_Early] = field(default_factory=list)
     num_operators: int = 0
 
@@ -195,12 +190,12 @@ class _Overlaps(Observer):
         self.followed = self.beside = 0
 
     @override
-    def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
+    def queued(self, index: int, lane: Lane, use: records.MemoryUse) -> None:
         now = self._now.get(lane.rank)
         if now is None or now.moment != use.moment:
             now = self._now[lane.rank] = _Backward(use.moment)
             self.backwards.append(now)
-        if isinstance(use, CollectiveLaunch):
+        if isinstance(use, records.CollectiveLaunch):
             if use.reduces and use.moment.phase == "backward":
                 entry, before = lane.clock[lane.index], now.num_operators
                 now.launched.append(_Early(lane.index, entry, bytes_of(use), before))
