@@ -47,6 +47,9 @@ _PROPERTIES = {
 # Signals by which users and supervisors end processes.
 _REQUESTS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 _NUMBERS = {2: "two", 3: "three"}
+# Numbers of machines as an argument, which argparse lets a user shorten, and as PET_NNODES.
+_OPTION = re.compile(r"--nn\w*[=\0](\d+):(\d+)\0")
+_RANGE = re.compile(r"(\d+):(\d+)")
 
 Record = Callable[[str, str, list[CodeLine], int], int]
 ReplayLine = Callable[[str], str]
@@ -102,38 +105,29 @@ def owned(
         return play()
     owner = os.getpid()
     adopt_orphans()
-    try:
-        return _own(play, again, replay_line, record, patience)
-    finally:
-        if os.getpid() == owner:  # and not a child, which leaves by another way
-            end_children()
-
-
-def _own(
-    play: Callable[[], int],
-    again: Callable[[str], int] | None,
-    replay_line: ReplayLine,
-    record: Record | None,
-    patience: Patience,
-) -> int:
     # Under torchrun, the ranks of a scenario are processes on any machines.
     can_play_again = again is not None and "TORCHELASTIC_RUN_ID" not in os.environ
     plays = Plays(again if can_play_again else None, patience)
-    end = plays.first(play)
-    _leave_if_decided(end)
-    words = _words_of_loss(end, replay_line)
-    if end.has_found:
-        # A change that is played as a fix may hang in C: the subject as it is does not.
-        found = "The violations that were found before are above; none has a fix."
-        process_exit.complain(f"the process {words}\n{found}", process_exit.VIOLATION)
-    if not (can_play_again and end.token):
-        _leave_without_verdict(words)
-    losses = [end]
-    while len(losses) < _num_losses_that_count(losses):
-        losses.append(plays.again())
-        _leave_unless_confirmed(losses, words)
-    _tell_violation(losses, replay_line, record)
-    return process_exit.VIOLATION
+    try:
+        end = plays.first(play)
+        _leave_if_decided(end)
+        words = _words_of_loss(end, replay_line)
+        if end.has_found:
+            # A change that is played as a fix may hang in C: the subject as it is does not.
+            found = "The violations that were found before are above; none has a fix."
+            words = f"the process {words}\n{found}"
+            process_exit.complain(words, process_exit.VIOLATION)
+        if not (can_play_again and end.token):
+            _leave_without_verdict(words)
+        losses = [end]
+        while len(losses) < _num_losses_that_count(losses):
+            losses.append(plays.again())
+            _leave_unless_confirmed(losses, words)
+        _tell_violation(losses, replay_line, record)
+        return process_exit.VIOLATION
+    finally:
+        if os.getpid() == owner:  # and not a child, which leaves by another way
+            end_children()
 
 
 def _num_losses_that_count(losses: Iterable[Child]) -> int:
@@ -216,11 +210,6 @@ def _leave_if_decided(end: Child) -> None:
         sys.exit(end.code)
 
 
-# As an argument, which argparse lets a user shorten, and as a value of PET_NNODES.
-_OPTION = re.compile(r"--nn\w*[=\0](\d+):(\d+)\0")
-_RANGE = re.compile(r"(\d+):(\d+)")
-
-
 def refuse_jobs_that_start_again() -> None:
     """End a rank of a job whose ranks were started again, or would be when machines change.
 
@@ -237,7 +226,7 @@ def refuse_jobs_that_start_again() -> None:
             "verdict of the first start is above; use --max-restarts 0",
             process_exit.HARNESS_FAILED,
         )
-    numbers = _numbers_of_machines(_arguments_of_parent())
+    numbers = _numbers_of_machines()
     if numbers is not None and numbers[0] != numbers[1]:
         _refuse(
             f"expected a fixed --nnodes, got {numbers[0]}:{numbers[1]}: torchrun starts all "
@@ -252,15 +241,11 @@ def _refuse(words: str, code: int) -> None:
     sys.exit(code)
 
 
-def _arguments_of_parent() -> str:
-    """Return torchrun's arguments, each with a zero after it; "" where nothing tells."""
-    with suppress(psutil.Error):
-        return "\0".join([*psutil.Process(os.getppid()).cmdline(), ""])
-    return ""
-
-
-def _numbers_of_machines(arguments: str) -> tuple[str, ...] | None:
+def _numbers_of_machines() -> tuple[str, ...] | None:
     """Return the least and the largest number of machines of torchrun's --nnodes."""
+    arguments = ""  # of torchrun, each with a zero after it
+    with suppress(psutil.Error):
+        arguments = "\0".join([*psutil.Process(os.getppid()).cmdline(), ""])
     named = _OPTION.search(arguments)
     found = named or _RANGE.fullmatch(os.environ.get("PET_NNODES", ""))
     return found.groups() if found else None

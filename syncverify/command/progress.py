@@ -105,7 +105,6 @@ class SearchProgress:
             self.console.print(words)
 
     def _rate(self, number: int) -> float:
-        """Return the number of scenarios a minute."""
         num_before, began = self._pace or (0, 0.0)
         return 60 * (number - num_before) / max(self.clock() - began, 1e-3)
 
@@ -161,7 +160,7 @@ class SearchProgress:
             self.console.print()
         self._topic = ""
 
-    def in_words(self, folder: Path | str | None) -> str:
+    def in_words(self, folder: object) -> str:
         """Write the report; say what is kept of violations and of scenarios, and where."""
         self._write()
         count = len(self._found)

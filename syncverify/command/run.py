@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import click
 from rich.table import Table
@@ -61,7 +60,6 @@ def execute(options: RunOptions, began: float) -> int:
         can_go_on=options.can_go_on,
     )
     folder = options.database
-    assert folder is None or isinstance(folder, str | Path)  # by its option
     with playing(lambda: progress.in_words(folder), backend=options.backend):
         return _execute(options, progress, began)
 

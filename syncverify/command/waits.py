@@ -29,8 +29,7 @@ from syncverify.report.waits import (
     cells_of,
     verdict,
 )
-from syncverify.scenario.contract import Capabilities, ContractChoice
-from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.settings import WaitsOptions
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.drawing import Drawing
@@ -97,7 +96,10 @@ def _waits(
             jobs=options.jobs,
             names_torch=options.names_torch,
         )
-        listed, drawn = _scenarios(options, scope, subject.capabilities)
+        contract = subject.capabilities
+        listed = scenarios_within(scope, contract)
+        more = Drawing(contract, options.ranks, options.examples, options.seed).drawn()
+        drawn = [each for each in dict.fromkeys(more) if each not in {*listed}]
         console.print(
             f"waits of {subject.name}: all {len(listed):,} scenarios of {scope}, and "
             f"{counted(len(drawn), 'drawn one')}"
@@ -112,15 +114,6 @@ def _waits(
         link=link,
         answers=joined(answers),
     )
-
-
-def _scenarios(
-    options: WaitsOptions, scope: SmallScope, contract: Capabilities
-) -> tuple[Sequence[Scenario], Sequence[Scenario]]:
-    """Return the scenarios of a scope, and other drawn scenarios."""
-    listed = scenarios_within(scope, contract)
-    drawn = Drawing(contract, options.ranks, options.examples, options.seed).drawn()
-    return listed, [each for each in dict.fromkeys(drawn) if each not in {*listed}]
 
 
 @dataclass(slots=True)

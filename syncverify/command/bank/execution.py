@@ -42,7 +42,9 @@ def execute(options: BankOptions) -> int:
     chosen = named or entries()
     check_folders(options.json_path)
     playable = [entry for entry in chosen if entry.runs_on(options.backend)]
-    left_out = _left_out(chosen, options.backend)
+    missing = [entry.name for entry in chosen if not entry.runs_on(options.backend)]
+    verb = "takes" if len(missing) == 1 else "take"
+    left_out = f"{', '.join(missing)} {verb} streams from torch.cuda"
     if not playable:
         raise UsageError(f"nothing to play on {options.backend}: {left_out}")
     console = CommandConsole()
@@ -50,7 +52,7 @@ def execute(options: BankOptions) -> int:
         console.width = max(console.width, _TABLE_WIDTH)
     rows = _play(console, playable, options)
     console.print(table(rows))
-    if len(playable) < len(chosen):
+    if missing:
         console.print(f"left out: {left_out}")
     for line in summary(rows):
         console.print(line)
@@ -75,12 +77,6 @@ def _play(
             bar.advance(task)
             console.print(f"[{len(rows)} of {len(order)}] {line_of(row)}")
     return sorted(rows, key=lambda row: order.index(row.id))
-
-
-def _left_out(chosen: Sequence[Entry], backend: str) -> str:
-    missing = [entry.name for entry in chosen if not entry.runs_on(backend)]
-    verb = "takes" if len(missing) == 1 else "take"
-    return f"{', '.join(missing)} {verb} streams from torch.cuda"
 
 
 def line_of(row: EntryResult) -> str:

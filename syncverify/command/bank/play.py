@@ -109,7 +109,11 @@ class BankPlayer:
         # With fewer scenarios the twin would not meet the one that shows the defect.
         num_examples = max(self._options.twin_examples, first.num_examples)
         played_for, twin = self._search_twin(entry, num_examples)
-        caught = Caught.of(first.found)
+        caught, told = Caught.of(first.found), dict[str, Any]()
+        if first.found is not None and self._options.diagnoses:
+            violation = diagnosed(first.found, entry.defect(), self._backend)
+            told["is_line_shown"] = shows_guilty_line(entry, violation)
+            told["fix"] = violation.fix.lines if violation.fix else ()
         return EntryResult(
             id=entry.name,
             source=entry.source,
@@ -122,15 +126,8 @@ class BankPlayer:
             twin_examples=twin.num_examples,
             twin_played_for=played_for,
             alarm=Caught.of(twin.found),
-            **self._diagnosis(entry, first.found),
+            **told,
         )
-
-    def _diagnosis(self, entry: Entry, found: FoundViolation | None) -> dict[str, Any]:
-        if found is None or not self._options.diagnoses:
-            return {}
-        violation = diagnosed(found, entry.defect(), self._backend)
-        fix = violation.fix.lines if violation.fix else ()
-        return {"is_line_shown": shows_guilty_line(entry, violation), "fix": fix}
 
     def _search_twin(
         self, entry: Entry, num_examples: int

@@ -134,15 +134,18 @@ class _WithoutTypes(ast.NodeTransformer):
     @override
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         body = [each for each in node.body if _CONTRACT.isdisjoint(_assigned(each))]
-        node.body = [_plain_field(each) for each in body] or [ast.Pass()]
-        return self.generic_visit(node)
+        for number, each in enumerate(body):
+            match each:
+                case ast.AnnAssign(annotation=kind) if "ClassVar" not in ast.dump(kind):
+                    each.annotation = ast.Name("object")  # a dataclass needs some
+                case _:
+                    body[number] = self.visit(each)
+        node.body = body or [ast.Pass()]
+        return node
 
     @override
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        is_field = (
-            isinstance(node.annotation, ast.Name) and node.annotation.id == "object"
-        )
-        if node.value is None or is_field:
+        if node.value is None:
             return node
         return ast.copy_location(ast.Assign([node.target], node.value), node)
 
@@ -154,15 +157,6 @@ def _assigned(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.AnnAssign):
         targets = [statement.target]
     return {each.id for each in targets if isinstance(each, ast.Name)}
-
-
-def _plain_field(statement: ast.stmt) -> ast.stmt:
-    """Keep a field of a dataclass, which needs some annotation."""
-    if isinstance(statement, ast.AnnAssign) and "ClassVar" not in ast.dump(
-        statement.annotation
-    ):
-        statement.annotation = ast.Name("object")
-    return statement
 
 
 def _names(tree: ast.AST) -> Iterator[str]:

@@ -42,15 +42,13 @@ class TrainingText:
 
     def up_to(self, end: actions.Observe) -> Iterator[str]:
         """Yield the lines up to a moment."""
-        for action in itertools.takewhile(lambda each: each != end, self._actions()):
-            yield from self._lines(action)
-
-    def _actions(self) -> Iterator[actions.Action | actions.Step]:
         program = actions.training_program(self.scenario, takes_count=self.takes_count)
-        yield from program.start
+        listed: list[actions.Action | actions.Step] = [*program.start]
         for step in program.steps:
-            yield from (step, *step.before, *step.within, *step.after)
-        yield from (program.unbind, *program.after_unbind)
+            listed += (step, *step.before, *step.within, *step.after)
+        listed += (program.unbind, *program.after_unbind)
+        for action in itertools.takewhile(lambda each: each != end, listed):
+            yield from self._lines(action)
 
     def _lines(self, action: actions.Action | actions.Step) -> Iterator[str]:
         match action:
@@ -84,7 +82,10 @@ class TrainingText:
                 for name in [*self.variables.values()][first::every]:
                     yield f"{name}.grad = None"
             case actions.Update():
-                yield from self._optimizer()
+                yield "with torch.no_grad():  # an optimizer clips in place, then updates"
+                yield f"    for parameter in [{', '.join(self.variables.values())}]:"
+                yield "        if parameter.grad is not None:"
+                yield from (f"            {line}" for line in self._update)
             case actions.PlainBackward(step=step):
                 backward = actions.Backward(step, 0, agreed=1)
                 yield from self._on_each_rank(backward, self._summed)
@@ -146,16 +147,8 @@ class TrainingText:
             is_frozen = step_plan.is_frozen(self.scenario, spec, step)
             yield f"{self.variables[spec.name]}.requires_grad_({not is_frozen})"
 
-    def _optimizer(self) -> Iterator[str]:
-        yield "with torch.no_grad():  # an optimizer clips in place, then updates"
-        listed = ", ".join(self.variables.values())
-        yield f"    for parameter in [{listed}]:"
-        yield "        if parameter.grad is not None:"
-        yield from (f"            {line}" for line in self._update)
-
     @property
     def _update(self) -> list[str]:
-        """The lines of an update of a parameter."""
         scaled = f"local(parameter.grad).mul_({GRADIENT_SCALE})"
         keeps = self.capabilities.owns_parameters
         return [scaled] if keeps else [scaled, "local(parameter).add_(1)"]
@@ -247,7 +240,6 @@ class TrainingText:
     def _terms(
         self, names: tuple[str, ...], ranks: list[int], backward: actions.Backward
     ) -> dict[str, str]:
-        """Return the terms of a loss of some parameters."""
         specs = {spec.name: spec for spec in self.scenario.parameters}
         terms = dict[str, str]()
         for position, name in enumerate(names):

@@ -163,8 +163,12 @@ def run_search(
     report = _report(subject, backend, settings, replay, result)
     report = replace(report, explored=(*report.explored, *notes))
     if result.stopped:
-        not_tried = _not_tried(settings.examples, result, subject, observing)
-        return replace(report, not_tried=not_tried)
+        num_left = max(0, settings.examples - result.num_examples)
+        num_beyond = len(features_beyond(subject.capabilities)) if observing else 0
+        if not (num_left or num_beyond):
+            return report
+        left = NotTried(num_left, settings.examples, num_beyond, result.stopped)
+        return replace(report, not_tried=left)
     has_first = settings.stop_at_first and result.violations
     if observing is None or settings.exhaustive or has_first:
         return report
@@ -195,7 +199,6 @@ def _report(
     replay: Replay,
     result: SearchResult,
 ) -> Report:
-    """Return the report of a search, its violations diagnosed."""
     own, statistics = subject.capabilities, result.statistics
     found = all_diagnosed(result.violations, subject, backend, settings.ranks)
     bound = None
@@ -234,20 +237,6 @@ def _report(
         campaign=result.campaign,
         bound=bound,
     )
-
-
-def _not_tried(
-    num_examples: int,
-    result: SearchResult,
-    subject: Subject,
-    observing: Observing | None,
-) -> NotTried | None:
-    """Return what a search left out that ended early; None if nothing."""
-    num_left = max(0, num_examples - result.num_examples)
-    num_beyond = len(features_beyond(subject.capabilities)) if observing else 0
-    if not (num_left or num_beyond):
-        return None
-    return NotTried(num_left, num_examples, num_beyond, result.stopped)
 
 
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:

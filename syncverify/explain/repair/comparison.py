@@ -61,7 +61,11 @@ class Needs:
         for rank in range(scenario.mesh.num_ranks):
             gradients = [*_gradients(scenario, rank)]
             parameters += sum(each.num_axes for each in gradients)
-            early_bytes += _early_bytes(gradients, scenario.bucket_cap_bytes)
+            total = Counter[tuple[object, int]]()
+            for each in gradients:
+                total[each.kind, each.num_axes] += each.num_bytes
+            for (_, axes), size in total.items():
+                early_bytes += axes * max(0, size - scenario.bucket_cap_bytes)
             buckets += _filled(gradients, scenario.bucket_cap_bytes)
         num_bytes = sum(each.num_axes * each.num_bytes for each in buckets)
         waited = sum(each.num_axes * each.num_bytes * each.full_at for each in buckets)
@@ -98,13 +102,6 @@ def _filled(gradients: Iterable[_Bucket], cap: int) -> Iterator[_Bucket]:
         filled = known.num_bytes if known else 0
         filling[each.kind] = each._replace(num_bytes=filled + each.num_bytes)
     yield from filling.values()
-
-
-def _early_bytes(gradients: Iterable[_Bucket], cap: int) -> int:
-    total = Counter[tuple[object, int]]()
-    for each in gradients:
-        total[each.kind, each.num_axes] += each.num_bytes
-    return sum(axes * max(0, size - cap) for (_, axes), size in total.items())
 
 
 @dataclass(frozen=True, slots=True)

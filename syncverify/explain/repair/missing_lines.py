@@ -49,8 +49,11 @@ def missing_calls(source: Source) -> Iterator[Edit]:
             yield from _sent_by_wait(source, methods)
             yield from _set_anew(source, methods)
         for name, method in methods.items():
-            if name not in _STARTS:
-                yield from _in_loops(source, method)
+            loops = [] if name in _STARTS else [*ast.walk(method)]
+            for loop in loops:
+                if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
+                    for line in [*_lines_for(source, loop.target.id, name)]:
+                        yield from _placed(source, loop, line)
 
 
 def _sent_by_wait(
@@ -79,15 +82,6 @@ def _set_anew(source: Source, methods: dict[str, ast.FunctionDef]) -> Iterator[E
                 if f"{target} = " not in ast.unparse(at):
                     line = f"{target} = {ast.unparse(value)}"
                     yield source.after(at.body[-1], line)
-
-
-def _in_loops(source: Source, method: ast.FunctionDef) -> Iterator[Edit]:
-    """Add lines to the loops of a method over elements of a kind."""
-    for loop in ast.walk(method):
-        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
-            lines = [*_lines_for(source, loop.target.id, method.name)]
-            for line in lines:
-                yield from _placed(source, loop, line)
 
 
 def _lines_for(source: Source, variable: str, method_name: str) -> Iterator[str]:

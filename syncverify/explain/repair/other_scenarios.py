@@ -82,7 +82,9 @@ def with_witness(case: Case) -> FoundViolation:
         for each in entry.related
         if each.is_consequence and each.property in wrong
     }
-    larger = _larger(entry.scenario, case.subject.capabilities)
+    changes = (_more_elements, _second_parameter, _more_micro_batches, _second_step)
+    ways = ((_second_rank, *chosen) for chosen in _some_of(changes, (0, 1, 2)))
+    larger = _changed(entry.scenario, case.subject.capabilities, ways)
     larger = itertools.islice(larger, _MAX_FOR_WITNESS)
     for each in _shown_in(larger, DEFAULT_SCHEDULE, case):
         shown = _witnessed(replace(case, found=each))
@@ -110,9 +112,12 @@ def with_fewer_readings(case: Case, max_ranks: int) -> FoundViolation:
     best, fewest = case.found, len(case.found.violation.evidence.readings)
     if not fewest or best.not_shrunk:
         return best
-    larger = _telling(best.scenario, case.subject.capabilities, max_ranks)
-    larger = itertools.islice(larger, _MAX_FOR_READINGS)
-    for each in _shown_in(larger, best.schedule, case):
+    changes = (_three_ranks, _five_elements, _more_micro_batches)
+    ways = _some_of(changes, (1, 2, 3)) if best.scenario.module == PLAIN else ()
+    larger = _changed(best.scenario, case.subject.capabilities, ways)
+    played = (each for each in larger if each.mesh.num_ranks <= max_ranks)
+    played = itertools.islice(played, _MAX_FOR_READINGS)
+    for each in _shown_in(played, best.schedule, case):
         count = len(each.violation.evidence.readings)
         if count < fewest:
             best, fewest = each, count
@@ -134,28 +139,11 @@ def _shown_in(
             yield replace(same, related=entry.related, is_smallest=entry.is_smallest)
 
 
-def _larger(scenario: Scenario, capabilities: Capabilities) -> Iterator[Scenario]:
-    """Yield scenarios within a contract that have a little more, the smallest first."""
-    more = (_more_elements, _second_parameter, _more_micro_batches, _second_step)
-    ways = ((_second_rank, *chosen) for chosen in _some_of(more, (0, 1, 2)))
-    return _changed(scenario, capabilities, ways)
-
-
 def with_one_parameter_more(
     scenario: Scenario, capabilities: Capabilities
 ) -> Iterator[Scenario]:
     """Yield the scenario with one more parameter, if it is within the contract."""
     return _changed(scenario, capabilities, [(_second_parameter,)])
-
-
-def _telling(
-    scenario: Scenario, capabilities: Capabilities, max_ranks: int
-) -> Iterator[Scenario]:
-    """Yield scenarios within a contract whose numbers differ more, the smallest first."""
-    changes = (_three_ranks, _five_elements, _more_micro_batches)
-    ways = _some_of(changes, (1, 2, 3)) if scenario.module == PLAIN else ()
-    larger = _changed(scenario, capabilities, ways)
-    return (each for each in larger if each.mesh.num_ranks <= max_ranks)
 
 
 def _some_of(

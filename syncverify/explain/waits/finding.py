@@ -22,6 +22,7 @@ import ast
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
@@ -29,12 +30,12 @@ from syncverify.explain.repair.source_edit import Source, source_of
 from syncverify.explain.waits.answers import Answer, NeedWord, PlayedSubject
 from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.taken_out import (
+    Circumstances,
     KnownPoint,
     Part,
-    PlayedPart,
     PlaysWithout,
     TracesWithout,
-    harm_of_model,
+    harm_of,
     of_lost_process,
     play_without,
     take_out_of_traces,
@@ -50,6 +51,18 @@ from syncverify.trace.source_lines import SourceLine, code_of_line, shown_path
 from syncverify.trace.sync_points import PointKind, SyncPoint
 
 _PART_SIZE: Final = 100
+# Names of calls that synchronize.
+_KINDS: Final[dict[str, PointKind]] = {
+    "wait_stream": "stream_wait",
+    "wait_event": "stream_wait",
+    "record_event": "event",
+    "synchronize": "host_wait",
+    "record_stream": "record_stream",
+    "barrier": "barrier",
+}
+# Words in the receiver of a `wait()`, or in its annotation, that tell a handle of torch from
+# other objects.
+_HANDLES: Final = ("work", "handle", "future", "event")
 
 # Receives a stage, the number of scenarios played in this stage, and the number of all.
 TellStage = Callable[[str, int, int], None]
@@ -107,29 +120,29 @@ class WaitSearch:
                 that the simulated machine does not refuse.
             EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
         """
-        packed = pack_subject(self.subject)
-        self._take_out_of_traces(packed, scenarios)
+        common = Circumstances(
+            pack_subject(self.subject), self.names_torch, self.deadline, self.link
+        )
+        self._take_out_of_traces(common, scenarios)
         self._require_right(len(scenarios))
-        self._take_out_of_plays(packed)
+        self._take_out_of_plays(common)
         is_cut = self.traces.num_played < len(scenarios)
         found = [
             self._answer(point, known, is_cut=is_cut)
             for point, known in self.traces.points.items()
         ]
-        return tuple(
-            sorted([*found, *self._never_ran()], key=lambda one: one.point[::-1])
-        )
+        found += self._never_ran()
+        return tuple(sorted(found, key=lambda one: one.point[::-1]))
 
-    def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
-        shared = self._shared(packed)
-        parts = [
-            Part(number=number, scenarios=part, **shared)
-            for number, part in enumerate(_in_parts(scenarios))
-        ]
+    def _take_out_of_traces(
+        self, common: Circumstances, scenarios: Sequence[Scenario]
+    ) -> None:
+        parts = enumerate(_in_parts(scenarios))
         calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
         results = dict[int, TracesWithout]()
-        for part, result in calls(take_out_of_traces, parts, jobs=self.jobs):
-            results[part.number] = result
+        judge = partial(take_out_of_traces, common)
+        for (number, _), result in calls(judge, [*parts], jobs=self.jobs):
+            results[number] = result
             done = sum(each.num_played for each in results.values())
             self.tell("traces without a wait", done, len(scenarios))
         for number in sorted(results):
@@ -148,60 +161,36 @@ class WaitSearch:
             f"{self.subject.name}"
         )
 
-    def _take_out_of_plays(self, packed: bytes) -> None:
+    def _take_out_of_plays(self, common: Circumstances) -> None:
         """Play without each point; a lost process counts if a second process is lost as well."""
-        rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
+        rows = [_parts_of(*each) for each in self.traces.points.items()]
         total = sum(len(part.scenarios) for row in rows for part in row)
-        num_plays, lost = 0, list[PlayedPart]()
-        for part, found in self._played(self._in_turn(rows)):
+        num_plays, lost = 0, list[Part]()
+        for part, found in self._played(common, self._in_turn(rows)):
             num_plays += len(part.scenarios)
             self.tell("plays without a wait", num_plays, total)
             if found.token:
                 lost.append(replace(part, scenarios=(decode(found.token).scenario,)))
-        for part, found in self._played(lost):
+        for part, found in self._played(common, lost):
             if not found.token:
                 known = self.traces.points[part.point]
                 known.parts[part.number] = PlaysWithout(reason="process lost")
 
     def _played(
-        self, parts: Iterable[PlayedPart]
-    ) -> Iterator[tuple[PlayedPart, PlaysWithout]]:
-        calls = self.make_calls(
-            play_without, parts, jobs=self.jobs, lost=of_lost_process
-        )
+        self, common: Circumstances, parts: Iterable[Part]
+    ) -> Iterator[tuple[Part, PlaysWithout]]:
+        play = partial(play_without, common)
+        calls = self.make_calls(play, parts, jobs=self.jobs, lost=of_lost_process)
         for part, found in calls:
             self.traces.points[part.point].parts[part.number] = found
             yield part, found
 
-    def _in_turn(self, rows: Sequence[Sequence[PlayedPart]]) -> Iterator[PlayedPart]:
+    def _in_turn(self, rows: Sequence[Sequence[Part]]) -> Iterator[Part]:
         """Yield the first part of each point, then the second part of each that holds, and so on."""
         for number in range(max(map(len, rows), default=0)):
             for row in rows:
                 if number < len(row) and not self.traces.points[row[0].point].harm:
                     yield row[number]
-
-    def _parts_of(
-        self, packed: bytes, point: SyncPoint, known: KnownPoint
-    ) -> list[PlayedPart]:
-        if point.kind == REFERENCE:  # no call keeps one that a play could leave out
-            return []
-        breaking = tuple(known.breaking)
-        shared = {**self._shared(packed), "point": point, "breaking": breaking}
-        return [
-            PlayedPart(number=number, scenarios=part, **shared)
-            for number, part in enumerate(
-                [()] if breaking else _in_parts(known.scenarios)
-            )
-        ]
-
-    def _shared(self, packed: bytes) -> dict[str, Any]:
-        """Return what all parts have."""
-        return {
-            "subject": packed,
-            "names_torch": self.names_torch,
-            "deadline": self.deadline,
-            "link": self.link,
-        }
 
     def _answer(self, point: SyncPoint, known: KnownPoint, *, is_cut: bool) -> Answer:
         reasons = [each.reason for each in known.known_parts if each.reason]
@@ -209,7 +198,7 @@ class WaitSearch:
         word: NeedWord = "undecided" if reason else "superfluous"
         harm = known.harm
         if point.kind == REFERENCE and known.breaking:
-            harm = harm_of_model(known.breaking)
+            harm = harm_of(known.breaking[0])
         if harm is not None:
             word, reason = "needed", ""
         return Answer(
@@ -233,22 +222,17 @@ class WaitSearch:
                 )
 
 
+def _parts_of(point: SyncPoint, known: KnownPoint) -> list[Part]:
+    if point.kind == REFERENCE:  # no call keeps one that a play could leave out
+        return []
+    breaking = tuple(known.breaking)
+    parts = enumerate([()] if breaking else _in_parts(known.scenarios))
+    return [Part(point, number, part, breaking) for number, part in parts]
+
+
 def _in_parts(scenarios: Sequence[Scenario]) -> list[tuple[Scenario, ...]]:
     starts = range(0, len(scenarios), _PART_SIZE)
     return [tuple(scenarios[start : start + _PART_SIZE]) for start in starts]
-
-
-_KINDS: Final[dict[str, PointKind]] = {
-    "wait_stream": "stream_wait",
-    "wait_event": "stream_wait",
-    "record_event": "event",
-    "synchronize": "host_wait",
-    "record_stream": "record_stream",
-    "barrier": "barrier",
-}
-# Words in the receiver of a `wait()`, or in its annotation, that tell a handle of torch from
-# other objects.
-_HANDLES: Final = ("work", "handle", "future", "event")
 
 
 def calls_in(
