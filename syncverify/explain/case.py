@@ -38,6 +38,11 @@ class Case:
         found = self.found
         return self.backend.run(found.scenario, self.subject, found.schedule, recorders)
 
+    def recorders(self, *, keeps_everything: bool) -> list[RankRecorder]:
+        """Return a recorder for each rank of the scenario."""
+        ranks = range(self.found.scenario.mesh.num_ranks)
+        return [RankRecorder(keeps_everything=keeps_everything) for _ in ranks]
+
     def identities_of(self, scenario: Scenario, run: Run) -> set[Identity]:
         """Return the violations of a run."""
         found = check(scenario, run, self.subject.capabilities)

@@ -13,7 +13,6 @@ Note [A fix costs no more]
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -135,10 +134,10 @@ class Measured:
         is_whole = sent * self.scenario.num_steps >= self.needs.num_bytes
         return bool(sent) and (self.reaches_end or is_whole)
 
-    def complete(self, count: int) -> int:
-        """Return the launches of all bytes of the scenario, if `count` took those that were sent."""
-        sent, needed = self.cost.reduced_bytes, self.needs.num_bytes
-        return math.ceil(count * needed / sent) if sent else 0
+    def goes_alone(self, count: int) -> bool:
+        """Tell whether each parameter goes alone, if `count` launches took the bytes that were sent."""
+        sent, needs = self.cost.reduced_bytes, self.needs
+        return math.ceil(count * needs.num_bytes / sent) >= needs.of_parameters
 
 
 class Style(NamedTuple):
@@ -157,12 +156,9 @@ class Style(NamedTuple):
         ]
         if not telling:
             return cls(None, None)
-        of_parts = [each.needs.of_parameters for each in telling]
-        launches = [each.complete(each.cost.reductions) for each in telling]
-        bursts = [each.complete(each.cost.bursts) for each in telling]
         return cls(
-            all(map(operator.ge, launches, of_parts)),
-            all(map(operator.ge, bursts, of_parts)),
+            all(each.goes_alone(each.cost.reductions) for each in telling),
+            all(each.goes_alone(each.cost.bursts) for each in telling),
         )
 
 

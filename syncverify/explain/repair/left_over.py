@@ -43,8 +43,7 @@ def left_over(case: Case) -> tuple[LeftOver, ...]:
     if not (is_played and is_repeatable) or violation.evidence.step == 0:
         return ()
     plays = _Plays(case.found, case.subject, case.backend)
-    rank = min(violation.ranks, default=0)
-    differing = plays.differing(rank)
+    differing = plays.differing(min(violation.ranks, default=0))
     patterns = [*dict.fromkeys(each.pattern for each in differing)][:_MAX_PATTERNS]
     chosen = plays.needed(patterns)
     firsts = {each.pattern: each for each in reversed(differing)}
@@ -121,9 +120,7 @@ class _Watch(RankRecorder):
         super().__init__()
         # By step: values that differ from those at the beginning of step 0.
         self.differing: dict[int, list[LeftOver]] = {}
-        self._made = (
-            made  # by thread; after the last step nothing may keep a synchronizer
-        )
+        self._made = made  # by thread; nothing keeps a synchronizer after the last step
         self._patterns = patterns
         self._num_steps = num_steps
         self._first: dict[str, Spot] = {}
@@ -158,7 +155,6 @@ class _Watch(RankRecorder):
             before = self._first.get(path)
             if before is not None and spot.shown == before.shown:
                 continue
-            # An element that was not there counts by the size of its container.
             is_attribute = spot.parts[-1].kind == "attribute"
             if before is None and (not is_attribute or spot.is_empty):
                 continue

@@ -52,9 +52,7 @@ def acts_of(case: Case) -> tuple[CodeLine, ...]:
     rank, step = evidence.rank, evidence.step
     if rank is None or step is None or evidence.unordered is not None:
         return ()
-    count = case.found.scenario.mesh.num_ranks
-    recorders = [RankRecorder(keeps_everything=True) for _ in range(count)]
-    run = case.play(recorders)
+    run = case.play(case.recorders(keeps_everything=True))
     lines = [
         record.source
         for record in run.ranks[rank].trace

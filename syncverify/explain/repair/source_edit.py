@@ -74,13 +74,11 @@ class Source:
 
     def statement_at(self, number: int) -> ast.stmt | None:
         """Return the innermost statement of a function that has a line."""
-        found = [node for node in self.statements if _has(node, number)]
-        return found[-1] if found else None
+        return next((e for e in reversed(self.statements) if _has(e, number)), None)
 
     def function_at(self, number: int) -> Function | None:
         """Return the innermost function that has a line."""
-        found = [node for node in self.functions if _has(node, number)]
-        return found[-1] if found else None
+        return next((e for e in reversed(self.functions) if _has(e, number)), None)
 
     def line(self, number: int) -> SourceLine:
         """Return a line with the name of its function."""
@@ -268,7 +266,9 @@ class LiveFile:
             known, code = self._known.get(old.co_qualname), new.get(old.co_qualname)
             if known is None or code is None:
                 continue
-            if not (_spans(known, edit.first) or self._ends_before(known, edit.first)):
+            if not _spans(known, edit.first) and not self._ends_before(
+                known, edit.first
+            ):
                 continue
             if known.co_code != old.co_code or code.co_freevars != old.co_freevars:
                 raise NotEditableError

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -60,11 +61,8 @@ def find_witness(case: Case) -> Witness | NoWitness | None:
         right = reference(scenario, case.subject.capabilities, run.device)
         return Judgement(scenario, run, right)
 
-    def recorders(*, keeps_everything: bool = False) -> list[RankRecorder]:
-        ranks = range(scenario.mesh.num_ranks)
-        return [RankRecorder(keeps_everything=keeps_everything) for _ in ranks]
-
-    queued = play(recorders(keeps_everything=True))
+    queued = play(case.recorders(keeps_everything=True))
+    recorders = partial(case.recorders, keeps_everything=False)
     # The pair that the violation tells of is tried first, for its witness is read beside it.
     pairs = sorted(
         unordered_work(queued, violation.cause),
