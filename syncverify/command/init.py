@@ -40,11 +40,7 @@ _TEMPLATE_NAMES: Final = {
 
 
 def execute(folder: Path, like: str) -> None:
-    """Write the files, and print the next command.
-
-    Raises:
-        UsageError: A file exists already, or cannot be written.
-    """
+    """Write the files and print the next command; raise UsageError for a file that exists."""
     for name in _TEMPLATE_NAMES:
         if (folder / name).exists():
             raise UsageError(

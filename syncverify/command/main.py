@@ -94,11 +94,7 @@ def _drop_stdout() -> None:
 
 
 def _prepare_process() -> None:
-    """Give the process the streams and signals on which the command relies.
-
-    Raises:
-        SystemExit: The working directory is gone.
-    """
+    """Give the process its streams and signals; exit if the working directory is gone."""
     for name in ("stdin", "stdout", "stderr"):  # a descriptor is free if one is closed
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115, PTH123

@@ -63,9 +63,6 @@ def ending_when_interrupted(
     torchrun counts on: it ends a rank that hangs where no handler would ever run.
 
     `kept` says in a few words which results are not lost; it is called at the end.
-
-    Raises:
-        KeyboardInterrupt: In the block, on Ctrl-C.
     """
 
     def end() -> NoReturn:

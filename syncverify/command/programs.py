@@ -1,4 +1,8 @@
-"""The executions of `syncverify simulate`, `record`, `judge` and `parity`: play or judge a program."""
+"""The executions of `syncverify simulate`, `record`, `judge` and `parity`: play or judge a program.
+
+A program that asks for what is not simulated raises EnvironmentNotSupportedError. A program that
+cannot be found or played, a wrong option and a file that cannot be written raise UsageError.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +46,7 @@ Result = TypeVar("Result", Simulation, Parity)
 
 
 def simulate(options: SimulateOptions, expected: ProgramPlay | None) -> int:
-    """Play a function, print the report and write files; Ctrl-C keeps what was found.
-
-    Raises:
-        EnvironmentNotSupportedError: The program asks for what is not simulated.
-        UsageError: The program cannot be found, an option is wrong, or a file cannot be written.
-    """
+    """Play a function, print the report and write files; Ctrl-C keeps what was found."""
     kept = "what was found before is above"
     return _code(_last(_simulated(options), options, kept), expected)
 
@@ -80,12 +79,7 @@ def _simulated(options: SimulateOptions) -> Iterator[Simulation]:
 
 
 def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
-    """Record a script, write its traces and judge them; Ctrl-C keeps what was recorded.
-
-    Raises:
-        EnvironmentNotSupportedError: The script asks for what is not simulated.
-        UsageError: The script is not there, or a file cannot be written.
-    """
+    """Record a script, write its traces and judge them; Ctrl-C keeps what was recorded."""
     folder = options.out or Path(f"recorded-{Path(options.script).stem}")
     # A replay leaves the traces of the first run as they are.
     folders = [folder] if expected is None else []
@@ -106,12 +100,7 @@ def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
 
 
 def judge(options: JudgeOptions) -> int:
-    """Judge a folder of traces.
-
-    Raises:
-        EnvironmentNotSupportedError: The script asks for what is not simulated.
-        UsageError: A file cannot be read or written.
-    """
+    """Judge a folder of traces."""
     check_folders(options.json_path, options.html_path)
     return _judged(read_recording(options.folder), options)
 
@@ -130,11 +119,7 @@ def _judged(
 
 
 def parity(options: ParityOptions, expected: ProgramPlay | None) -> int:
-    """Train on meshes, compare with one rank and report; Ctrl-C keeps what was found.
-
-    Raises:
-        UsageError: The training cannot be played; the layouts before are reported.
-    """
+    """Train on meshes, compare with one rank and report; Ctrl-C keeps what was found."""
     kept = "the report above has the layouts before"
     return _code(_last(_compared(options), options, kept), expected)
 
@@ -157,11 +142,7 @@ def _compared(options: ParityOptions) -> Iterator[Parity]:
 
 
 def _chosen(options: ParityOptions) -> wiring.Described:
-    """Return the training of the module, with the options in the place of its values.
-
-    Raises:
-        UsageError: The module describes no training, or an option is wrong.
-    """
+    """Return the training of the module, with the options in the place of its values."""
     found = wiring.described(imported(options.module, "module"))
     training = found.training
     training = replace(
@@ -183,13 +164,7 @@ def _chosen(options: ParityOptions) -> wiring.Described:
 
 
 def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
-    """Publish the last result, which has all that those before it have, and return it.
-
-    On Ctrl-C and at a usage error the one before is published; `kept` says so.
-
-    Raises:
-        UsageError: The program cannot be played, or a file cannot be written.
-    """
+    """Publish the last result, and return it; `kept` tells that Ctrl-C publishes the one before."""
     check_folders(options.json_path, options.html_path)
     known = list[Result]()
 

@@ -179,11 +179,7 @@ class SearchProgress:
         self._write()
 
     def _write(self) -> None:
-        """Write what was found until now.
-
-        Raises:
-            UsageError: The file cannot be written.
-        """
+        """Write what was found until now; raise UsageError where that fails."""
         if self._so_far is not None and self.json_path is not None:
             report = replace(
                 self._so_far,

@@ -145,10 +145,7 @@ def record_lost(
     """Record a scenario that loses the process that plays it: in the database and in all files.
 
     `lines` are the subject's, in a process that kept Python from running. `num_runs` scenarios
-    started.
-
-    Raises:
-        UsageError: A file cannot be written.
+    started. A file that cannot be written raises UsageError.
     """
     subject = resolve(options.subject, options.contract)
     provide_layers(subject.capabilities)  # the scenario may train one

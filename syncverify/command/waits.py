@@ -46,9 +46,7 @@ _LINES_OF_PROGRESS = 4
 def execute(options: WaitsOptions) -> int:
     """Find the word of each wait, print the table and write it.
 
-    Raises:
-        EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
-        UsageError: The subject needs processes, or is wrong with all of its waits.
+    A subject that needs processes, or is wrong with all of its waits, raises UsageError.
     """
     check_folders(options.json_path, options.html_path)
     subjects = [

@@ -32,12 +32,7 @@ _HEADINGS = (
 
 @playing()
 def execute(options: BankOptions) -> int:
-    """Play the bank and print its table.
-
-    Raises:
-        UsageError: An id is unknown, the backend plays none of the entries, or the file of the
-            table cannot be written.
-    """
+    """Play the bank and print its table; raise UsageError for an unknown id, or nothing to play."""
     named = [entry_of(entry_id) for entry_id in dict.fromkeys(options.only)]
     chosen = named or entries()
     check_folders(options.json_path)

@@ -148,10 +148,8 @@ class BankPlayer:
 def play_all(chosen: Sequence[Entry], options: BankOptions) -> Generator[EntryResult]:
     """Yield the result of each entry, in the order in which searches end.
 
-    With several processes, entries with the same twin come together.
-
-    Raises:
-        InternalError: A process was lost before its entries ended.
+    With several processes, entries with the same twin come together, and the loss of a process
+    before its entries end raises InternalError.
     """
     if options.jobs > 1 and len(chosen) > 1:
         play_entries = functools.partial(_play_entries, options)

@@ -44,11 +44,7 @@ _TIME_LIMIT_SECONDS = 120.0
 
 @playing()
 def execute(options: ExportOptions) -> int:
-    """Write the script of a recorded violation.
-
-    Raises:
-        UsageError: No script can show the violation; the message says why.
-    """
+    """Write the script of a recorded violation; raise UsageError if no script can show it."""
     subject, script = options.subject, options.script
     check_folders(script)
     if script.exists():
@@ -74,11 +70,7 @@ def execute(options: ExportOptions) -> int:
 def reproduction_of(
     reproducer: Reproducer, subject: Subject, folder: Path
 ) -> Reproduction:
-    """Play a reproducer on `sim`, and return its wrong gradient for a script in a folder.
-
-    Raises:
-        UsageError: No script can show the violation.
-    """
+    """Play a reproducer on `sim`; return its wrong gradient for a script, or raise UsageError."""
     played, methods = played_with_methods(reproducer, subject)
     if (reproducer.property, reproducer.cause) not in played.found:
         raise UsageError(

@@ -40,11 +40,7 @@ class EmbeddedSource:
     definitions: dict[str, str] = field(default_factory=dict)
 
     def add(self, definition: Any) -> None:
-        """Add a function or class with all that it uses.
-
-        Raises:
-            UsageError: The definition has no text of its own.
-        """
+        """Add a definition with all that it uses; raise UsageError if it has no text of its own."""
         # A cache keeps the text of its function.
         definition = inspect.unwrap(definition)
         name: str = getattr(definition, "__name__", type(definition).__name__)
@@ -175,11 +171,7 @@ class SubjectText:
 
 
 def subject_text(subject: Subject, folder: Path) -> SubjectText:
-    """Return the text of a subject for a script in a folder.
-
-    Raises:
-        UsageError: No line can import the subject.
-    """
+    """Return the text of a subject for a script; raise UsageError if no line can import it."""
     path = module_path_of(subject.factory)
     if path is None:
         path = BUILT_IN_SUBJECTS.get(subject.name, subject.name)

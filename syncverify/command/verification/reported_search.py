@@ -74,13 +74,10 @@ def with_features(
     observing: Observing,
     known: Collection[Identity],
 ) -> Report:
-    """Observe the features beyond the contract of a subject.
+    """Return the report of a search with an entry for each feature that the contract lacks.
 
     `known` has the identities of violations of plain training steps, which say nothing of a
     feature.
-
-    Returns:
-        The report of a search, with one entry for each feature that the contract does not promise.
 
     Raises:
         ObservationInterrupted: An interrupt; features that it met are not tried.

@@ -163,13 +163,10 @@ class Style(NamedTuple):
 
 
 def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
-    """Name what gets worse by a change, also where too few scenarios can be compared.
+    """Name what gets worse by a change, or that too few scenarios can be compared; None if nothing.
 
     The costs are those of the same scenarios with the change. None is played after one that is
     worse.
-
-    Returns:
-        A few words; None if nothing gets worse.
     """
     style = Style.of(before)
     for measured, cost in zip(before, after, strict=True):

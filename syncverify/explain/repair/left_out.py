@@ -77,8 +77,7 @@ _METHODS: Final[Mapping[str, str]] = {
 def left_out(case: Case) -> tuple[LeftOut, ...]:
     """Return the places in the subject of a missing launch, a missing wait or missing cleaning.
 
-    Returns:
-        Lines with their code; none for causes that have lines of their own.
+    Causes that have lines of their own have no places.
     """
     found, cause = case.found, case.found.violation.cause
     if cause == "read_before_reduced":
@@ -109,8 +108,7 @@ def left_out(case: Case) -> tuple[LeftOut, ...]:
 def _kept_rightly(case: Case) -> set[SourceLine] | None:
     """Return the statements that keep a collective from running in right scenarios.
 
-    Returns:
-        Statements; None where no drawn scenario with a reduction is right.
+    The value is None where no drawn scenario with a reduction is right.
     """
     places = list[set[SourceLine]]()
     for scenario, run in case.right_scenarios():
@@ -129,11 +127,8 @@ def _partly_waited(case: Case) -> tuple[LeftOut, ...]:
     """Return the lines that wait for others of the collectives that a race is about.
 
     A smallest scenario may launch one collective alone. So a scenario with one more parameter
-    is played as well.
-
-    Returns:
-        The lines, each with its numbers of collectives. None where all collectives of the
-        launching line are waited for, or no one is.
+    is played as well. There are no lines where all collectives of the launching line are waited
+    for, or no one is.
     """
     own, race = case.found.scenario, case.found.violation.evidence.unordered
     if not (isinstance(race, Race) and isinstance(race.first, CollectiveLaunch)):

@@ -42,11 +42,9 @@ _IN_PLACE: Final = re.compile(r"\w+\.\w+_(\.|$)")
 
 
 def acts_of(case: Case) -> tuple[CodeLine, ...]:
-    """Return the lines that wrote or communicated, in the order in which they first ran.
+    """Return the lines that wrote or communicated, each once, in the order in which they first ran.
 
-    Returns:
-        Lines with their code, each once; none for violations that name no rank and step, or that
-        name their events already.
+    Violations that name no rank and step, or that name their events already, have no lines.
     """
     evidence = case.found.violation.evidence
     rank, step = evidence.rank, evidence.step
@@ -66,9 +64,8 @@ def acts_of(case: Case) -> tuple[CodeLine, ...]:
 def deciding_lines(case: Case) -> tuple[CodeLine, ...]:
     """Return up to three lines with their code; see Note [Lines that decide].
 
-    Returns:
-        The lines. None where no drawn scenario is right, where many lines decide, or where the
-        subject's functions cannot be probed.
+    There is none where no drawn scenario is right, where many lines decide, or where the subject's
+    functions cannot be probed.
     """
     if case.found.violation.cause in SLOW:
         return ()

@@ -228,11 +228,7 @@ class NotEditableError(Exception):
 
 
 class LiveFile:
-    """A file of the subject, and its functions that live in this process.
-
-    Raises:
-        NotEditableError: The file cannot be read.
-    """
+    """A file of the subject, and its functions that live in this process."""
 
     def __init__(self, path: str) -> None:
         source = source_of(path)
@@ -244,10 +240,9 @@ class LiveFile:
 
     @contextmanager
     def in_force(self, edit: Edit) -> Iterator[None]:
-        """Give the functions their new code; see Note [A change without an import].
+        """Give the functions their new code, or raise NotEditableError.
 
-        Raises:
-            NotEditableError: The change cannot be made.
+        See Note [A change without an import].
         """
         changed = self._new_codes(edit)
         with ExitStack() as stack:

@@ -204,11 +204,7 @@ def play_without(common: Circumstances, part: Part) -> PlaysWithout:
 
 
 def of_lost_process(part: Part, token: str, end: Lost) -> PlaysWithout:
-    """Return the answer of a part that lost its process in the scenario of a token.
-
-    Raises:
-        InternalError: No scenario had started.
-    """
+    """Return the answer of a part that lost its process in the scenario of a token."""
     ended = f"the process that plays the ranks {end.how}"
     if not token:
         raise InternalError(f"{ended} before its first scenario")

@@ -45,11 +45,9 @@ _END_OF_RUN = dict.fromkeys(("deadlock", "step_bound", "never_returns"), _BLOCKE
 
 
 def find_witness(case: Case) -> Witness | NoWitness | None:
-    """Return the first order with a wrong gradient.
+    """Return the first order with a wrong gradient, or how many orders were played without one.
 
-    Returns:
-        The order, or how many were played without a wrong gradient; None for a violation that
-        is not about order, or whose work the play does not show.
+    The value is None for a violation that is not about order, or whose work the play does not show.
     """
     violation, scenario = case.found.violation, case.found.scenario
     race = violation.evidence.unordered
