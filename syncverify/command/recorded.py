@@ -63,10 +63,7 @@ def with_recorded(options: ReplayOptions) -> ReplayOptions:
 
 
 def _report(name: str) -> dict[str, Any]:
-    """Return a report; {} for a token, and for a file that holds anything else.
-
-    A field with a value of another kind raises ScenarioFormatError: the file may come from anybody.
-    """
+    """Return a report, {} for another text; raise ScenarioFormatError for a wrong field."""
     try:
         report = json.loads(file_text(name) or "{}")
     except (ValueError, RecursionError):

@@ -38,10 +38,9 @@ class Case:
         found = self.found
         return self.backend.run(found.scenario, self.subject, found.schedule, recorders)
 
-    def recorders(self, *, keeps_everything: bool) -> list[RankRecorder]:
+    def recorders(self, **how: bool) -> list[RankRecorder]:
         """Return a recorder for each rank of the scenario."""
-        ranks = range(self.found.scenario.mesh.num_ranks)
-        return [RankRecorder(keeps_everything=keeps_everything) for _ in ranks]
+        return [RankRecorder(**how) for _ in range(self.found.scenario.mesh.num_ranks)]
 
     def identities_of(self, scenario: Scenario, run: Run) -> set[Identity]:
         """Return the violations of a run."""

@@ -78,11 +78,8 @@ class EmbeddedSource:
 
     def _add_assigned(self, name: str, home: ModuleType) -> None:
         """Add a constant as the module assigns it, with all that it uses."""
-        assigned = next(
-            each
-            for each in ast.parse(inspect.getsource(home)).body
-            if name in _assigned(each)
-        )
+        statements = ast.parse(inspect.getsource(home)).body
+        assigned = next(each for each in statements if name in _assigned(each))
         tree = _WithoutTypes().visit(assigned)
         for used in _names(tree.value):
             self._use(used, home)
@@ -115,11 +112,8 @@ class _WithoutTypes(ast.NodeTransformer):
     @override
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
-        node.decorator_list = [
-            each
-            for each in node.decorator_list
-            if not (isinstance(each, ast.Name) and each.id == "override")
-        ]
+        others = (e for e in node.decorator_list if ast.unparse(e) != "override")
+        node.decorator_list = [*others]
         return self.generic_visit(node)
 
     @override

@@ -269,24 +269,21 @@ def _check_numbers(backend: AnyBackend, settings: Settings) -> None:
         if value is not None and not value > 0:
             raise UsageError(f"expected {name} > 0, got {value}")
     check_ranks(backend.name, ranks)
-    if settings.cluster is not None and jobs > 1:
+    cluster, of_one = (
+        settings.cluster,
+        "torchrun's processes are the ranks of one search",
+    )
+    if cluster is not None and jobs > 1:
         raise UsageError(
-            f"expected jobs or a cluster, got {jobs} jobs and {settings.cluster!r}: "
-            "workers of this machine are local:N"
+            f"expected jobs or a cluster, got {jobs} jobs and {cluster!r}: workers of this "
+            "machine are local:N"
         )
     if not isinstance(backend, TorchrunBackend):
         return
-    if settings.cluster is not None:
-        raise UsageError(
-            f"expected no cluster, got {settings.cluster!r}: torchrun's processes are the "
-            "ranks of one search"
-        )
-    if ranks > backend.world_size:
-        raise UsageError(
-            f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
-        )
+    most = backend.world_size
+    if cluster is not None:
+        raise UsageError(f"expected no cluster, got {cluster!r}: {of_one}")
+    if ranks > most:
+        raise UsageError(f"expected ranks <= {most}, the torchrun job's, got {ranks}")
     if jobs > 1:
-        raise UsageError(
-            f"expected jobs of 1, got {jobs}: torchrun's processes are the ranks of "
-            "one search"
-        )
+        raise UsageError(f"expected jobs of 1, got {jobs}: {of_one}")

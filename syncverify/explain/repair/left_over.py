@@ -103,10 +103,8 @@ class _Plays(Case):
             synchronizer = made[threading.get_ident()] = factory(*given)
             return synchronizer
 
-        watches = [
-            _Watch(made, patterns, scenario.num_steps)
-            for _ in range(scenario.mesh.num_ranks)
-        ]
+        ranks = range(scenario.mesh.num_ranks)
+        watches = [_Watch(made, patterns, scenario.num_steps) for _ in ranks]
         watched = replace(self.subject, factory=make)
         return Case(self.found, watched, self.backend).play(watches), watches
 

@@ -116,8 +116,8 @@ def with_fewer_readings(case: Case, max_ranks: int) -> FoundViolation:
     ways = _some_of(changes, (1, 2, 3)) if best.scenario.module == PLAIN else ()
     larger = _changed(best.scenario, case.subject.capabilities, ways)
     played = (each for each in larger if each.mesh.num_ranks <= max_ranks)
-    played = itertools.islice(played, _MAX_FOR_READINGS)
-    for each in _shown_in(played, best.schedule, case):
+    first = itertools.islice(played, _MAX_FOR_READINGS)
+    for each in _shown_in(first, best.schedule, case):
         count = len(each.violation.evidence.readings)
         if count < fewest:
             best, fewest = each, count
@@ -289,8 +289,5 @@ def _more_micro_batches(scenario: Scenario) -> Scenario:
 
 def _second_step(scenario: Scenario) -> Scenario:
     counts, events = scenario.accumulations, scenario.events
-    return replace(
-        scenario,
-        accumulations=(*counts, counts[-1]),
-        events=(*events, PLAIN) if events else (),
-    )
+    events = (*events, PLAIN) if events else ()
+    return replace(scenario, accumulations=(*counts, counts[-1]), events=events)

@@ -98,11 +98,8 @@ def _only_in(
 
 def lines_of_step(case: Case, *, rank: int, step: int) -> RanLines:
     """Play a violation again; return the lines that ran on a rank in bind(), unbind() and a step."""
-    watched = _LineRecorder(step)
-    recorders = [
-        watched if each == rank else RankRecorder(records_accesses=False)
-        for each in range(case.found.scenario.mesh.num_ranks)
-    ]
+    watched, recorders = _LineRecorder(step), case.recorders(records_accesses=False)
+    recorders[rank] = watched
     case.play(recorders)
     return watched.ran
 

@@ -127,10 +127,8 @@ class WaitSearch:
         self._require_right(len(scenarios))
         self._take_out_of_plays(common)
         is_cut = self.traces.num_played < len(scenarios)
-        found = [
-            self._answer(point, known, is_cut=is_cut)
-            for point, known in self.traces.points.items()
-        ]
+        points = self.traces.points.items()
+        found = [self._answer(*each, is_cut=is_cut) for each in points]
         found += self._never_ran()
         return tuple(sorted(found, key=lambda one: one.point[::-1]))
 

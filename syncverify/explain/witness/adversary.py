@@ -28,7 +28,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from typing_extensions import override
 
-from syncverify.judge.ordering.inversions import Inversion
+from syncverify.judge.ordering.happens_before import Semantics
+from syncverify.judge.ordering.inversions import Inversion, inversions
+from syncverify.judge.ordering.races import Unordered
 from syncverify.sim.recording.access_recording import AccessRecording
 from syncverify.sim.recording.operators import Effects, effects_of, tensors_at
 from syncverify.sim.recording.rank_recorder import RankRecorder
@@ -41,7 +43,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import has_memory, tensor_region
-from syncverify.trace.run import Observation, RankRun
+from syncverify.trace.run import Observation, RankRun, Traces
 from syncverify.trace.source_lines import NoLine
 
 _COUNTED = (Access, CollectiveLaunch, CollectiveWait)
@@ -274,6 +276,19 @@ class AdversarialRecorder(RankRecorder):
             local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
             if local.is_floating_point() and is_meant(self.storages.of(local).number):
                 local.data.fill_(_GARBAGE)
+
+
+def adversaries(
+    pairs: Iterable[Unordered], traces: Traces, semantics: Semantics = "stream"
+) -> Iterator[tuple[Unordered, int, AdversarialRecorder]]:
+    """Yield pairs without an order, each with a rank, and its recorder that turns a pair around.
+
+    The traces are those of the order in which the host queues, with all accesses.
+    """
+    for pair in pairs:
+        for inversion in inversions(pair, traces, semantics):
+            lateness = Lateness.of(inversion, traces[inversion.rank])
+            yield pair, inversion.rank, AdversarialRecorder(lateness)
 
 
 class _LateRecording(AccessRecording):
