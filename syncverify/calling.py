@@ -14,21 +14,15 @@ _BY_PLACE: Final = 2
 
 
 def call(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """Call a function with the values that its parameters name.
+    """Call a function with the values that its parameters name, and return what it returns.
 
     A parameter without a default whose name is not known takes the next one of the first two
-    values that no other parameter names. So `lambda p: SGD(p)` gets the first value, and
-    `loss(model, batch, targets)` raises an error that names `targets`.
-
-    Args:
-        function: A function of a user.
-        values: Values that it may take, by name; the most natural one comes first.
-
-    Returns:
-        What the function returns.
+    values that no other parameter names: the most natural values come first. So
+    `lambda p: SGD(p)` gets the first value, and `loss(model, batch, targets)` raises an error
+    that names `targets`.
 
     Raises:
-        UsageError: It needs a parameter for which there is no value.
+        UsageError: The function needs a parameter for which there is no value.
     """
     parameters = inspect.signature(function).parameters.values()
     named = {each.name for each in parameters} & {*values}

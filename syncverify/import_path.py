@@ -54,11 +54,7 @@ def take_over(path: Iterable[str], folders: Iterable[str]) -> None:
     _user_folders.update(folders)
 
 
-def harness_path() -> list[str]:
-    """Return `sys.path` without the folders of the user."""
-    return [each for each in import_path() if each not in _user_folders]
-
-
 def beginning() -> str:
     """Return code for `python -c` that imports this package, and runs `main` of a module."""
-    return _BEGIN.format(path=[PACKAGE_FOLDER, *harness_path()])
+    path = [each for each in import_path() if each not in _user_folders]
+    return _BEGIN.format(path=[PACKAGE_FOLDER, *path])

@@ -29,14 +29,7 @@ class Progress(Protocol[FoundT]):
 class SilentProgress:
     """Progress that is not shown."""
 
-    def played(self, num_examples: int, num_violations: int) -> None:
+    def played(self, *_: Any, **__: Any) -> None:
         """Do nothing."""
 
-    def found(self, violation: Any) -> None:
-        """Do nothing."""
-
-    def shrinking(self, identity: tuple[str, str], num_runs: int) -> None:
-        """Do nothing."""
-
-    def shrunk(self, violation: Any) -> None:
-        """Do nothing."""
+    found = shrinking = shrunk = played

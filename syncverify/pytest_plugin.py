@@ -58,28 +58,20 @@ def check(
             __tracebackhide__ = True  # from here on, the lines of the function tell all
             return function(*args, **fixtures)
 
-        return _disguised(checked, function)
+        own = inspect.signature(function)
+        asks = inspect.Parameter(_FIXTURE, inspect.Parameter.KEYWORD_ONLY)
+        wrapper: Any = functools.update_wrapper(checked, function)
+        wrapper.__signature__ = own.replace(parameters=[*own.parameters.values(), asks])
+        # pytest shows the lines of a test in which it failed: these are to be the user's.
+        wrapper.__code__ = wrapper.__code__.replace(
+            co_filename=function.__code__.co_filename,
+            co_firstlineno=function.__code__.co_firstlineno,
+            co_name=function.__name__,
+        )
+        marked: Callable[..., Any] = getattr(pytest.mark, _MARK)(wrapper)
+        return marked
 
     return decorate
-
-
-def _disguised(
-    checked: Callable[..., Any], function: Callable[..., Any]
-) -> Callable[..., Any]:
-    """Return a wrapper that asks for the fixture, and looks like the function it wraps."""
-    own = inspect.signature(function)
-    asks = inspect.Parameter(_FIXTURE, inspect.Parameter.KEYWORD_ONLY)
-    functools.update_wrapper(checked, function)
-    wrapper: Any = checked
-    wrapper.__signature__ = own.replace(parameters=[*own.parameters.values(), asks])
-    # pytest shows the lines of a test in which it failed: these are to be the user's.
-    wrapper.__code__ = wrapper.__code__.replace(
-        co_filename=function.__code__.co_filename,
-        co_firstlineno=function.__code__.co_firstlineno,
-        co_name=function.__name__,
-    )
-    marked: Callable[..., Any] = getattr(pytest.mark, _MARK)(wrapper)
-    return marked
 
 
 @pytest.fixture
@@ -100,12 +92,8 @@ def verify_subject(request: pytest.FixtureRequest) -> Callable[..., Report]:
         from syncverify.command.verification.verify import verify  # imports torch
         from syncverify.subjects.project_file import project_file
 
-        own = {
-            "seed": 0,
-            "examples": DEFAULTS["examples"],
-            **project_file().of_verify(),
-        }
-        chosen = {**own, **options, **given}
+        own = {"seed": 0, "examples": DEFAULTS["examples"]}
+        chosen = {**own, **project_file().of_verify(), **options, **given}
         with _LiveLine(request.config, chosen["examples"]) as progress:
             report = verify(subject, progress=progress, **chosen)
         request.node.user_properties += _properties(report)
@@ -185,12 +173,8 @@ def pytest_configure(config: pytest.Config) -> None:
         f"{_RANKS}(count, *, device='cuda', schedules='default', judged='all'): "
         "runs the test on each rank of a simulated machine",
     )
-    if config.getoption("simulate_ranks"):
-        _simulate_ranks(config)
-
-
-def _simulate_ranks(config: pytest.Config) -> None:
-    """Put torch's base classes of tests on simulated ranks, for this run of pytest."""
+    if not config.getoption("simulate_ranks"):
+        return
     from syncverify.faces.simulation.testing.told_gpus import told_gpus
 
     device, num_gpus, judged = (
@@ -299,15 +283,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if isinstance(report, pytest.TestReport) and report.when == "call"
     ]
     found = [each for each in reports if _VERDICT in dict(each.user_properties)]
+    heads = {_VERDICT: "  ", _REPLAY: "  replay: "}
     if found and terminalreporter.verbosity >= 0:
         terminalreporter.section("syncverify")
         for report in found:
             terminalreporter.write_line(report.nodeid)
             for name, value in report.user_properties:
-                if name == _VERDICT:
-                    terminalreporter.write_line(f"  {value}")
-                elif name == _REPLAY:
-                    terminalreporter.write_line(f"  replay: {value}")
+                if name in heads:
+                    terminalreporter.write_line(f"{heads[name]}{value}")
     for report in found:
         for name, value in report.user_properties:
             if name == _ANNOTATION:
@@ -339,7 +322,6 @@ class _LiveLine(SilentProgress):
 
     @override
     def played(self, num_examples: int, num_violations: int) -> None:
-        """Show the number of scenarios, of violations, and the time that is left."""
         spent = time.monotonic() - self._started
         left = spent / max(1, num_examples) * (self._total - num_examples)
         self._show(
@@ -349,7 +331,6 @@ class _LiveLine(SilentProgress):
 
     @override
     def shrinking(self, identity: Identity, num_runs: int) -> None:
-        """Show which violation is made small."""
         self._show(f"shrinking {identity[0]} ({identity[1]}), {num_runs} runs")
 
     def _show(self, words: str) -> None:

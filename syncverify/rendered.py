@@ -12,14 +12,11 @@ from typing import Any, ClassVar
 
 
 class Rendered:
-    """A result with a report; `str()` gives its text.
-
-    Attributes:
-        report: Imports the module that makes the account of a result, and its page.
-    """
+    """A result with a report; `str()` gives its text."""
 
     __slots__ = ()
 
+    # Imports the module that makes the account of a result, and its page.
     report: ClassVar[Callable[[], Any]]
 
     # Without @override: `import syncverify` does not import typing_extensions.
@@ -33,9 +30,5 @@ class Rendered:
         return values
 
     def write_html(self, path: Path) -> None:
-        """Write the report as one page.
-
-        Raises:
-            UsageError: The file cannot be written.
-        """
+        """Write the report as one page; raise UsageError where it cannot be written."""
         Rendered.report().write_page(self, path)

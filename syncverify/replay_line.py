@@ -12,16 +12,9 @@ _RENDEZVOUS_PORT = 29400
 def replay_line(
     token: str, subject: str, backend: str = "sim", contract: str = ""
 ) -> str:
-    """Return the command that plays a token on the machines of this process.
+    """Return the command that plays a token, on each machine of a torchrun job.
 
-    Args:
-        token: The token.
-        subject: The subject, or the program, as the user named it.
-        backend: Name of the backend; `sim` is what the command takes by itself.
-        contract: Name or file of a contract, or "".
-
-    Returns:
-        The command, which is to be run on each machine of a torchrun job.
+    Subject, program and contract are as the user named them. The command takes `sim` by itself.
     """
     words = ["replay", token, shlex.quote(subject)]
     words += [] if backend == "sim" else ["--backend", backend]

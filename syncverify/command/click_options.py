@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from typing_extensions import override
@@ -33,13 +33,14 @@ def takes(face: type[Face]) -> Callable[[Callable[[Face], int | None]], Command]
         command: Command = functools.update_wrapper(called, function)
         for each in reversed(_in_order(face)):
             row = each.metadata.get("row")
-            if row is not None and row.kind in {"argument", "arguments"}:
+            if row is None:
+                continue
+            if row.kind in {"argument", "arguments"}:
                 nargs = -1 if row.kind == "arguments" else 1
                 is_required = nargs == 1 and each.default is MISSING
-                command = click.argument(each.name, nargs=nargs, required=is_required)(
-                    command
-                )
-            elif row is not None and row.option:
+                add = click.argument(each.name, nargs=nargs, required=is_required)
+                command = add(command)
+            elif row.option:
                 command = _option(each.name, row, each.default)(command)
         return command
 
@@ -53,50 +54,28 @@ def _in_order(face: type[Any]) -> list[Field[Any]]:
 
 
 def _option(name: str, row: Setting, default: Any) -> Callable[[Command], Command]:
-    words = f"  [default: {row.shown_default}]" if row.shown_default else ""
-    shows_value = not (words or row.kind == "flag" or default in (None, "", ()))
+    shown = f"  [default: {row.shown_default}]" if row.shown_default else ""
+    shows_value = not (shown or row.kind == "flag" or default in (None, "", ()))
     how: dict[str, Any] = {
-        "default": None if words or default == "" else default,
+        "default": None if shown or default == "" else default,
         "show_default": shows_value,
         "metavar": row.metavar,
-        "help": f"{row.meaning}{words}",
+        "help": f"{row.meaning}{shown}",
         "multiple": row.is_repeatable,
         **_type_of(row),
     }
-    options = [
+    words = [
         each if each.startswith("-") else f"--{each}" for each in row.option.split()
     ]
-    return click.option(*options, name, **how)
+    return click.option(*words, name, **how)
 
 
 def _type_of(row: Setting) -> dict[str, Any]:
-    match row.kind:
-        case "choice":
-            return {"type": click.Choice(row.choices)}
-        case "integer" if row.least is None:
-            return {"type": click.INT}
-        case "integer":
-            return {"type": _WholeNumber(row.least, row.most)}
-        case "number":
-            return {"type": _FiniteNumber(min=0)}
-        case "positive":
-            return {"type": _FiniteNumber(min=0, min_open=True)}
-        case "seconds":
-            seconds = _FiniteNumber(min=0, max=bounds.MAX_SECONDS, min_open=True)
-            return {"type": seconds, "metavar": "SECONDS"}
-        case "percent":
-            return {"type": _FiniteNumber(0, 100), "metavar": "PERCENT"}
-        case "file":
-            return {"type": click.Path(dir_okay=False, path_type=Path)}
-        case "path":
-            return {"type": click.Path(path_type=Path)}
-        case "folder":
-            return {"type": click.Path(file_okay=False, path_type=Path)}
-        case "folder or server":
-            return {"type": _FolderOrServer(file_okay=False, path_type=Path)}
-        case "flag":
-            return {"is_flag": True}
-    return {}
+    if row.kind == "choice":
+        return {"type": click.Choice(row.choices)}
+    if row.kind == "integer" and row.least is not None:
+        return {"type": _WholeNumber(row.least, row.most)}
+    return _TYPES.get(row.kind, {})
 
 
 class _WholeNumber(click.IntRange):
@@ -131,8 +110,24 @@ class _FolderOrServer(click.Path):
         return value if is_server else super().convert(value, param, ctx)
 
 
+_TYPES: Final[dict[str, dict[str, Any]]] = {
+    "flag": {"is_flag": True},
+    "integer": {"type": click.INT},
+    "number": {"type": _FiniteNumber(min=0)},
+    "positive": {"type": _FiniteNumber(min=0, min_open=True)},
+    "seconds": {
+        "type": _FiniteNumber(min=0, max=bounds.MAX_SECONDS, min_open=True),
+        "metavar": "SECONDS",
+    },
+    "percent": {"type": _FiniteNumber(0, 100), "metavar": "PERCENT"},
+    "file": {"type": click.Path(dir_okay=False, path_type=Path)},
+    "path": {"type": click.Path(path_type=Path)},
+    "folder": {"type": click.Path(file_okay=False, path_type=Path)},
+    "folder or server": {"type": _FolderOrServer(file_okay=False, path_type=Path)},
+}
+
+
 def examples(*lines: str) -> str:
     """Return the end of a help: calls of the command, as they are typed."""
-    return "\b\n" + "\n".join(
-        ["Examples:", *(f"  syncverify {line}" for line in lines)]
-    )
+    lines = ("Examples:", *(f"  syncverify {line}" for line in lines))
+    return "\b\n" + "\n".join(lines)

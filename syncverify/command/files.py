@@ -39,10 +39,7 @@ def write_violations(
     """Play each violation of a report again, and write the page, and the files of the first one.
 
     `backend` is None where violations end the process. `otherwise` has the scenario whose run is
-    shown where the report has no violation.
-
-    Raises:
-        UsageError: A file cannot be written.
+    shown where the report has no violation. A file that cannot be written raises UsageError.
     """
     of_first = [each for each in (options.trace_path, options.dumps_path) if each]
     if options.html_path is None and not of_first:

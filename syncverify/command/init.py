@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -32,50 +32,29 @@ RECIPES: Final = {
     "optimizer": Recipe("ShardedOptimizerSubject"),
     "globals": Recipe("FrameworkSubject", backend="gloo", examples=20),
 }
+_TEMPLATE_NAMES: Final = {
+    "my_subject.py": "{like}.py.txt",
+    "test_my_subject.py": "test.py.txt",
+    "contract.toml": "contract.toml.txt",
+}
 
 
 def execute(folder: Path, like: str) -> None:
-    """Write the files, and print the next command.
-
-    Raises:
-        UsageError: A file exists already, or cannot be written.
-    """
-    texts = _texts(like)
-    for name in texts:
+    """Write the files and print the next command; raise UsageError for a file that exists."""
+    for name in _TEMPLATE_NAMES:
         if (folder / name).exists():
             raise UsageError(
                 f"{str(folder / name)!r} exists already, and nothing was written; "
                 "hint: name another folder"
             )
-    for name, text in texts.items():
-        _write(folder / name, text)
-        click.echo(f"wrote {folder / name}")
+    values = {**asdict(RECIPES[like]), "table_version": TABLE_VERSION}
+    for name, template in _TEMPLATE_NAMES.items():
+        file = folder / name
+        text = (_TEMPLATES / template.format(like=like)).read_text("utf-8")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(Template(text).substitute(values), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write {str(file)!r}: {error.strerror}") from error
+        click.echo(f"wrote {file}")
     click.echo(f"next: pytest {folder}")
-
-
-def _texts(like: str) -> dict[str, str]:
-    """Return the content of each file, by its name."""
-    recipe = RECIPES[like]
-    values = {
-        "adapter": recipe.adapter,
-        "backend": recipe.backend,
-        "examples": str(recipe.examples),
-        "table_version": str(TABLE_VERSION),
-    }
-    templates = {
-        "my_subject.py": f"{like}.py.txt",
-        "test_my_subject.py": "test.py.txt",
-        "contract.toml": "contract.toml.txt",
-    }
-    return {
-        name: Template((_TEMPLATES / file).read_text("utf-8")).substitute(values)
-        for name, file in templates.items()
-    }
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {str(file)!r}: {error.strerror}") from error

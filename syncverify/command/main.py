@@ -21,9 +21,10 @@ from syncverify.command.process_exit import (
     COMMAND_NAME,
     HARNESS_FAILED,
     complain,
+    handling_interrupts,
     leave,
     leave_at_once,
-    leaving_when_interrupted,
+    leave_interrupted,
 )
 from syncverify.errors import NoVerdictError, SyncverifyError, UsageError
 from syncverify.plain_text import plain
@@ -36,7 +37,7 @@ def main(context_object: object = None) -> None:
     """Run the command line and exit; see `WHOLE_PROCESS`."""
     _prepare_process()
     try:
-        with leaving_when_interrupted():
+        with handling_interrupts(lambda *_: leave_interrupted()):
             code = cli.main(standalone_mode=False, obj=context_object)
         leave(code or 0)
     except click.ClickException as error:
@@ -93,11 +94,7 @@ def _drop_stdout() -> None:
 
 
 def _prepare_process() -> None:
-    """Give the process the streams and signals on which the command relies.
-
-    Raises:
-        SystemExit: The working directory is gone.
-    """
+    """Give the process its streams and signals; exit if the working directory is gone."""
     for name in ("stdin", "stdout", "stderr"):  # a descriptor is free if one is closed
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115, PTH123

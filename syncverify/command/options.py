@@ -21,21 +21,8 @@ from syncverify.command.click_options import examples, takes
 from syncverify.command.process_exit import BAD_USAGE
 from syncverify.plain_text import plain
 from syncverify.replay_line import replay_line
+from syncverify.scenario import settings
 from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scenario.settings import (
-    RECIPE_NAMES,
-    BankOptions,
-    ExportOptions,
-    JudgeOptions,
-    ParityOptions,
-    ProbeOptions,
-    ReadOptions,
-    RecordOptions,
-    ReplayOptions,
-    RunOptions,
-    SimulateOptions,
-    WaitsOptions,
-)
 from syncverify.trace.source_lines import CodeLine
 
 # Where a replay keeps what the command that it runs has to show again.
@@ -75,8 +62,8 @@ def cli(context: click.Context) -> None:
     )
     + "\n\nDefaults of a project are in [tool.syncverify] of its pyproject.toml.",
 )
-@takes(RunOptions)
-def run(options: RunOptions) -> int:
+@takes(settings.RunOptions)
+def run(options: settings.RunOptions) -> int:
     """Search for violations of SUBJECT.
 
     SUBJECT is a built-in name (synchronizer, ddp, ...), module:attribute or file.py:attribute.
@@ -91,9 +78,8 @@ def run(options: RunOptions) -> int:
         beyond=options.backend == "sim" and not options.no_beyond,
     )
 
-    def record(token: str, summary: str, lines: list[CodeLine], num_runs: int) -> int:
-        lost = (chosen, token, summary, lines, num_runs)
-        return _later("run:record_lost", *lost)()
+    def record(*lost: object) -> int:
+        return _later("run:record_lost", chosen, *lost)()
 
     files = (chosen.json_path, chosen.html_path, chosen.sarif_path)
     keeps = chosen.database or chosen.shown_as != "text" or any(files)
@@ -105,8 +91,8 @@ def run(options: RunOptions) -> int:
     short_help="Find the contract that a synchronizer keeps.",
     epilog=examples("probe mypackage.sync:MySynchronizer --output contract.toml"),
 )
-@takes(ProbeOptions)
-def probe(options: ProbeOptions) -> int:
+@takes(settings.ProbeOptions)
+def probe(options: settings.ProbeOptions) -> int:
     """Find the contract that SUBJECT keeps: try each feature alone, print a table."""
     return _play_scenarios(_later("probe:execute", options), options)
 
@@ -119,8 +105,8 @@ def probe(options: ProbeOptions) -> int:
         "waits mypackage.sync:MySynchronizer --html waits.html",
     ),
 )
-@takes(WaitsOptions)
-def waits(options: WaitsOptions) -> int:
+@takes(settings.WaitsOptions)
+def waits(options: settings.WaitsOptions) -> int:
     """Tell of each wait of SUBJECT whether it is needed, superfluous or undecided.
 
     OTHERS are subjects of the same code, such as the same class with another option: a line
@@ -149,8 +135,8 @@ def explain(place: str) -> None:
         "replay sv2-eNot... mypackage.sync:MySynchronizer --backend gloo",
     ),
 )
-@takes(ReplayOptions)
-def replay(options: ReplayOptions) -> int:
+@takes(settings.ReplayOptions)
+def replay(options: settings.ReplayOptions) -> int:
     """Play one recorded violation again: TOKEN, a file that holds one, or REPORT.json#N.
 
     SUBJECT is the class, the function, the training or the script. A report names it; a token
@@ -181,7 +167,11 @@ def _expected() -> ProgramPlay | None:
 
 def _play_scenarios(
     play: Callable[[], int],
-    options: RunOptions | ProbeOptions | WaitsOptions | ReplayOptions | ExportOptions,
+    options: settings.RunOptions
+    | settings.ProbeOptions
+    | settings.WaitsOptions
+    | settings.ReplayOptions
+    | settings.ExportOptions,
     record: Callable[[str, str, list[CodeLine], int], int] | None = None,
 ) -> int:
     """Play in a process of its own, and lose no verdict with that process."""
@@ -190,7 +180,7 @@ def _play_scenarios(
 
     has_jobs = getattr(options, "jobs", 1) > 1
     # A second play gives a verdict, and writes nothing.
-    again = ReplayOptions(
+    again = settings.ReplayOptions(
         token_or_file="",
         subject=options.subject,
         contract=options.contract,
@@ -224,8 +214,8 @@ def _play_program(play: Callable[[], int], again: Callable[[str], str]) -> int:
         "simulate mypackage.tests:pipeline --ranks 4 --schedules all:200",
     ),
 )
-@takes(SimulateOptions)
-def simulate(options: SimulateOptions) -> int:
+@takes(settings.SimulateOptions)
+def simulate(options: settings.SimulateOptions) -> int:
     """Run PROGRAM, a function of its rank, on simulated ranks with streams, and judge it.
 
     PROGRAM is module:function or file.py:function.
@@ -241,8 +231,8 @@ def simulate(options: SimulateOptions) -> int:
         "record --nproc 4 train.py --steps 3", "record --nproc 2 -m mypackage.train"
     ),
 )
-@takes(RecordOptions)
-def record(options: RecordOptions) -> int:
+@takes(settings.RecordOptions)
+def record(options: settings.RecordOptions) -> int:
     """Run SCRIPT with ARGUMENTS on simulated GPUs, one process a rank, and judge it.
 
     The traces stay in a folder, which `syncverify judge` reads.
@@ -252,8 +242,8 @@ def record(options: RecordOptions) -> int:
 
 @cli.command(epilog=examples("judge recorded-train", "judge recorded-train --html"))
 @click.argument("folder", type=click.Path(path_type=Path))
-@takes(JudgeOptions)
-def judge(options: JudgeOptions) -> int:
+@takes(settings.JudgeOptions)
+def judge(options: settings.JudgeOptions) -> int:
     """Judge the traces of a recorded script: races, early frees, mismatches, deadlocks."""
     return _later("programs:judge", options)()
 
@@ -265,8 +255,8 @@ def judge(options: JudgeOptions) -> int:
         "parity mypackage.wiring --layouts all:4",
     ),
 )  # fmt: skip
-@takes(ParityOptions)
-def parity(options: ParityOptions) -> int:
+@takes(settings.ParityOptions)
+def parity(options: settings.ParityOptions) -> int:
     """Train as MODULE describes on simulated meshes, and compare each step with one rank.
 
     MODULE is a file or a module with build, parallelize, batch, and loss or step.
@@ -279,8 +269,8 @@ def parity(options: ParityOptions) -> int:
 @click.argument(
     "dumps", nargs=-1, required=True, metavar="DUMP...", type=click.Path(path_type=Path)
 )
-@takes(ReadOptions)
-def read(options: ReadOptions) -> int:
+@takes(settings.ReadOptions)
+def read(options: settings.ReadOptions) -> int:
     """Judge a job by its flight recorder's dumps: files, or folders of files.
 
     Each file is the dump of one rank, as pickle or JSON, with the rank at the end of its name.
@@ -289,13 +279,13 @@ def read(options: ReadOptions) -> int:
 
 
 @cli.command()
-@takes(ExportOptions)
+@takes(settings.ExportOptions)
 @click.option(
     "--script", type=click.Path(dir_okay=False, path_type=Path), is_flag=False,
     flag_value=Path("reproduce.py"), required=True, metavar="[FILE]",
     help="Write the script here.  [reproduce.py without a name]",
 )  # fmt: skip
-def export(options: ExportOptions) -> int:
+def export(options: settings.ExportOptions) -> int:
     """Write a script that shows the wrong gradient of a token with torch and SUBJECT alone."""
     return _play_scenarios(_later("export.execution:execute", options), options)
 
@@ -306,7 +296,7 @@ def export(options: ExportOptions) -> int:
 )
 @click.argument("path", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--like", type=click.Choice(RECIPE_NAMES), required=True,
+    "--like", type=click.Choice(settings.RECIPE_NAMES), required=True,
     help="Kind of your synchronizer: a wrapper of a module, a class with hooks, a wrapper "
     "of an optimizer, a framework with state of the process.",
 )  # fmt: skip
@@ -319,8 +309,8 @@ def init(path: Path, like: str) -> None:
     short_help="Play the bank of known defects.",
     epilog=examples("bank --examples 50", "bank --json bank.json --jobs 2"),
 )
-@takes(BankOptions)
-def bank(options: BankOptions) -> int:
+@takes(settings.BankOptions)
+def bank(options: settings.BankOptions) -> int:
     """Play the bank of known defects: is each one caught, and its fixed twin left alone?"""
     play = _later("bank.execution:execute", options)
     # The token of a scenario does not tell the entry: the table above shows the last one.

@@ -20,23 +20,19 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NoReturn
 
 import click
+import psutil
 
+from syncverify.command import process_exit
 from syncverify.command.child import DEFAULT_PATIENCE, Child, Patience
-from syncverify.command.process_exit import (
-    HARNESS_FAILED,
-    INTERRUPTED,
-    VIOLATION,
-    WHOLE_PROCESS,
-    complain,
-)
 from syncverify.command.second_play import Plays
-from syncverify.command.torchrun_job import refuse_jobs_that_start_again
 from syncverify.late_imports import quick_imports
 from syncverify.plain_text import plain
 from syncverify.processes.system import adopt_orphans, end_children
@@ -51,6 +47,9 @@ _PROPERTIES = {
 # Signals by which users and supervisors end processes.
 _REQUESTS = {signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
 _NUMBERS = {2: "two", 3: "three"}
+# Numbers of machines as an argument, which argparse lets a user shorten, and as PET_NNODES.
+_OPTION = re.compile(r"--nn\w*[=\0](\d+):(\d+)\0")
+_RANGE = re.compile(r"(\d+):(\d+)")
 
 Record = Callable[[str, str, list[CodeLine], int], int]
 ReplayLine = Callable[[str], str]
@@ -100,45 +99,35 @@ def owned(
     """
     refuse_jobs_that_start_again()
     context = click.get_current_context(silent=True)
-    is_command = context is not None and context.obj is WHOLE_PROCESS
+    is_command = context is not None and context.obj is process_exit.WHOLE_PROCESS
     may_have_threads = "torch" in sys.modules and not is_command
     if may_have_threads or not hasattr(os, "fork"):
         return play()
     owner = os.getpid()
     adopt_orphans()
-    try:
-        return _own(play, again, replay_line, record, patience)
-    finally:
-        if os.getpid() == owner:  # and not a child, which leaves by another way
-            end_children()
-
-
-def _own(
-    play: Callable[[], int],
-    again: Callable[[str], int] | None,
-    replay_line: ReplayLine,
-    record: Record | None,
-    patience: Patience,
-) -> int:
     # Under torchrun, the ranks of a scenario are processes on any machines.
     can_play_again = again is not None and "TORCHELASTIC_RUN_ID" not in os.environ
     plays = Plays(again if can_play_again else None, patience)
-    end = plays.first(play)
-    _leave_if_decided(end)
-    words = _words_of_loss(end, replay_line)
-    if end.has_found:
-        # A change that is played as a fix may hang in C: the subject as it is does not.
-        words = f"the process {words}"
-        found = "The violations that were found before are above; none has a fix."
-        complain(f"{words}\n{found}", VIOLATION)
-    if not (can_play_again and end.token):
-        _leave_without_verdict(words)
-    losses = [end]
-    while len(losses) < _num_losses_that_count(losses):
-        losses.append(plays.again())
-        _leave_unless_confirmed(losses, words)
-    _tell_violation(losses, replay_line, record)
-    return VIOLATION
+    try:
+        end = plays.first(play)
+        _leave_if_decided(end)
+        words = _words_of_loss(end, replay_line)
+        if end.has_found:
+            # A change that is played as a fix may hang in C: the subject as it is does not.
+            found = "The violations that were found before are above; none has a fix."
+            words = f"the process {words}\n{found}"
+            process_exit.complain(words, process_exit.VIOLATION)
+        if not (can_play_again and end.token):
+            _leave_without_verdict(words)
+        losses = [end]
+        while len(losses) < _num_losses_that_count(losses):
+            losses.append(plays.again())
+            _leave_unless_confirmed(losses, words)
+        _tell_violation(losses, replay_line, record)
+        return process_exit.VIOLATION
+    finally:
+        if os.getpid() == owner:  # and not a child, which leaves by another way
+            end_children()
 
 
 def _num_losses_that_count(losses: Iterable[Child]) -> int:
@@ -186,16 +175,14 @@ def _tell_violation(
     losses: Sequence[Child], replay_line: ReplayLine, record: Record | None
 ) -> None:
     end, last = losses[0], losses[-1]
-    lost = last.loss
-    name = _PROPERTIES[lost.cause]
-    token = renamed(end.token, name, lost.cause)
-    line = replay_line(token)
+    name = _PROPERTIES[last.loss.cause]
+    token = renamed(end.token, name, last.loss.cause)
     runs = f"in {_NUMBERS[len(losses)]} runs of one scenario"
-    summary = f"the process that plays the ranks {lost.how}, {runs}"
+    summary = f"the process that plays the ranks {last.loss.how}, {runs}"
     click.echo(
-        f"VIOLATION: {name} ({lost.cause})\n"
+        f"VIOLATION: {name} ({last.loss.cause})\n"
         f"  {summary}{_listed(last.lines)}\n\n"
-        f"  replay:     {line}\n\n"
+        f"  replay:     {replay_line(token)}\n\n"
         f"1 VIOLATION: found in run {end.num_runs}, which ended the search"
     )
     if record is not None:
@@ -204,7 +191,9 @@ def _tell_violation(
 
 
 def _leave_without_verdict(words: str) -> NoReturn:
-    complain(f"no verdict: the process {words}", HARNESS_FAILED)
+    process_exit.complain(
+        f"no verdict: the process {words}", process_exit.HARNESS_FAILED
+    )
 
 
 def _listed(lines: Iterable[CodeLine]) -> str:
@@ -216,6 +205,47 @@ def _leave_if_decided(end: Child) -> None:
     """Leave with the code that the child told, or as interrupted."""
     if end.was_interrupted and end.code is None:
         words = "the process that played did not answer; what was found is above"
-        complain(f"interrupted; {words}", INTERRUPTED)
+        process_exit.complain(f"interrupted; {words}", process_exit.INTERRUPTED)
     if end.code is not None:
         sys.exit(end.code)
+
+
+def refuse_jobs_that_start_again() -> None:
+    """End a rank of a job whose ranks were started again, or would be when machines change.
+
+    torchrun takes exit code 1 for a crash, starts the job again with --max-restarts, and
+    ends with the code of the last start. With --nnodes MIN:MAX it ends all ranks and starts
+    them again when a machine joins or leaves, so that the first verdict is lost.
+    """
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return
+    count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if count:
+        _refuse(
+            f"torchrun starts this job again (restart {count}), and nothing is played: the "
+            "verdict of the first start is above; use --max-restarts 0",
+            process_exit.HARNESS_FAILED,
+        )
+    numbers = _numbers_of_machines()
+    if numbers is not None and numbers[0] != numbers[1]:
+        _refuse(
+            f"expected a fixed --nnodes, got {numbers[0]}:{numbers[1]}: torchrun starts all "
+            "ranks again when a machine joins or leaves, and the verdict is lost",
+            process_exit.BAD_USAGE,
+        )
+
+
+def _refuse(words: str, code: int) -> None:
+    if os.environ["LOCAL_RANK"] == "0":  # one line from each machine
+        process_exit.complain(words, code)
+    sys.exit(code)
+
+
+def _numbers_of_machines() -> tuple[str, ...] | None:
+    """Return the least and the largest number of machines of torchrun's --nnodes."""
+    arguments = ""  # of torchrun, each with a zero after it
+    with suppress(psutil.Error):
+        arguments = "\0".join([*psutil.Process(os.getppid()).cmdline(), ""])
+    named = _OPTION.search(arguments)
+    found = named or _RANGE.fullmatch(os.environ.get("PET_NNODES", ""))
+    return found.groups() if found else None

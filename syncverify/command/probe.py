@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
-
-from rich.console import Console
+from dataclasses import dataclass, replace
 
 from syncverify.command.files import check_files
 from syncverify.command.playing import ended, playing
@@ -22,7 +20,6 @@ from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.report.annotations import say_annotations
 from syncverify.report.console import CommandConsole, write, write_json
 from syncverify.report.observed import (
-    ObservedFeature,
     comments_of_contract,
     compared,
     corrected,
@@ -50,55 +47,32 @@ from syncverify.subjects.subject import Subject, resolve
 
 def execute(options: ProbeOptions) -> int:
     """Observe all features of a subject, print the table, and write the contract."""
-    console = CommandConsole()
     progress = SearchProgress(
-        console=console,
+        console=CommandConsole(),
         total=PROBED_EXAMPLES,
         json_path=options.json_path,
         names_features=True,
     )
     with playing(lambda: progress.in_words(None), backend=options.backend):
-        return _execute(options, progress)
-
-
-def _execute(options: ProbeOptions, progress: SearchProgress) -> int:
-    own = resolve(options.subject, options.contract)
-    plain = replace(own, capabilities=own.capabilities.plain())
-    check_files(options, options.output)
-    console = progress.console
-    with closing(open_backend(options.backend, plain)) as backend:
-        try:
-            report = _probe(options, plain, backend, progress)
-            if not report.violations:
-                report = _confirmed(options, plain, backend, report, console)
-        except ObservationInterrupted as interrupt:
-            _tell(options, progress, interrupt.report)
-            raise
-    say_annotations(options.shown_as, annotations_of_run(_without_wrong(report)))
-    if report.violations:
-        _tell(options, progress, report)
-        return ended(VIOLATION, backend)
-    found = found_contract(plain.capabilities, report.beyond)
-    lines = list(compared(own.capabilities, report.beyond))
-    if options.output is not None:
-        heads = comments_of_contract(report.beyond, options.subject, options.seed)
-        write(options.output, contract_text(found, comments=heads))
-        lines.insert(0, f"contract written to {options.output}")
-    _tell(options, progress, report, lines)
-    return ended(0, backend)
-
-
-def _tell(
-    options: ProbeOptions,
-    progress: SearchProgress,
-    report: Report,
-    lines: Sequence[str] = (),
-) -> None:
-    """Print the table, some lines and the verdict; write the report."""
-    table = table_lines(report.beyond, is_violated=bool(report.violations))
-    _print(progress.console, [*table, *lines, diagnosis(_without_wrong(report))])
-    progress.end()
-    write_json(options.json_path, report.to_json())
+        own = resolve(options.subject, options.contract)
+        plain = replace(own, capabilities=own.capabilities.plain())
+        check_files(options, options.output)
+        with closing(open_backend(options.backend, plain)) as backend:
+            probe = _Probe(options, plain, backend, progress)
+            report = probe.report()
+        say_annotations(options.shown_as, annotations_of_run(_without_wrong(report)))
+        lines = list[str]()
+        if not report.violations:
+            lines += compared(own.capabilities, report.beyond)
+            if options.output is not None:
+                heads = comments_of_contract(
+                    report.beyond, options.subject, options.seed
+                )
+                found = found_contract(plain.capabilities, report.beyond)
+                write(options.output, contract_text(found, comments=heads))
+                lines.insert(0, f"contract written to {options.output}")
+        probe.tell(report, lines)
+        return ended(VIOLATION if report.violations else 0, backend)
 
 
 def _without_wrong(report: Report) -> Report:
@@ -106,89 +80,91 @@ def _without_wrong(report: Report) -> Report:
     return replace(report, fails_on_wrong=False)
 
 
-def _print(console: Console, lines: Iterable[str]) -> None:
-    for line in lines:
-        console.print(line)
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """A probe on an open backend; the subject promises plain steps alone."""
 
+    options: ProbeOptions
+    subject: Subject
+    backend: AnyBackend
+    progress: SearchProgress
 
-def _confirmed(
-    options: ProbeOptions,
-    plain: Subject,
-    backend: AnyBackend,
-    report: Report,
-    console: Console,
-) -> Report:
-    """Search under the found contract, and correct its features until it is kept.
+    def report(self) -> Report:
+        """Play plain training steps and each feature, then the features of the found contract."""
+        try:
+            report = self._searched()
+            return report if report.violations else self._confirmed(report)
+        except ObservationInterrupted as interrupt:
+            self.tell(interrupt.report)
+            raise
 
-    Few scenarios of a feature may all be right where others are not. A violation of plain steps
-    ends the search, and is in the report.
+    def tell(self, report: Report, lines: Sequence[str] = ()) -> None:
+        """Print the table, some lines and the verdict; write the report."""
+        table = table_lines(report.beyond, is_violated=bool(report.violations))
+        for line in (*table, *lines, diagnosis(_without_wrong(report))):
+            self.progress.console.print(line)
+        self.progress.end()
+        write_json(self.options.json_path, report.to_json())
 
-    Raises:
-        ObservationInterrupted: An interrupt; its report has the ratings so far.
-    """
-    _print(console, ["confirming: features that were right or refused, all together"])
-    try:
-        while (
-            violation := _violation_of_found(options, plain, backend, report)
-        ) is not None:
-            if not list(optional_features(violation.scenario)):
-                return replace(report, violations=(violation,))
-            text = violation_text(violation, subject=plain.name, backend=backend.name)
-            observed = tuple(corrected(report.beyond, violation, text))
-            _print(console, _corrections(report.beyond, observed))
-            report = replace(report, beyond=observed)
-    except KeyboardInterrupt:
-        raise ObservationInterrupted(report) from None
-    return report
+    def _searched(self) -> Report:
+        options, progress = self.options, self.progress
+        settings = Settings(
+            ranks=options.ranks,
+            examples=PROBED_EXAMPLES,
+            seed=options.seed,
+            progress=progress,
+        )
+        check_search(self.subject, self.backend, settings)
+        progress.console.print(
+            f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain "
+            f"scenarios, then {options.scenarios} of each feature, up to "
+            f"{counted(options.ranks, 'rank')}, seed {options.seed}",
+        )
+        observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
+        progress.begin(self.subject, self.backend.name, options.seed)
+        with progress:
+            return run_search(self.subject, self.backend, settings, observing)
 
+    def _confirmed(self, report: Report) -> Report:
+        """Search under the found contract, and correct its features until it is kept.
 
-def _violation_of_found(
-    options: ProbeOptions, plain: Subject, backend: AnyBackend, report: Report
-) -> FoundViolation | None:
-    """Return the first violation of the found contract, with the features that it needs."""
-    found = found_contract(plain.capabilities, report.beyond)
-    asked = replace(plain, capabilities=found)
-    settings = Settings(
-        ranks=options.ranks,
-        examples=CONFIRMING_EXAMPLES,
-        seed=options.seed,
-        stop_at_first=True,
-    )
-    later = run_search(asked, backend, settings)
-    if not later.violations:
-        return None
-    judge = Judge(asked, backend, ScheduleChoice(), options.seed)
-    return with_needed_features(judge, later.violations[0])
+        Few scenarios of a feature may all be right where others are not. A violation of plain
+        steps ends the search, and is in the report.
 
+        Raises:
+            ObservationInterrupted: An interrupt; its report has the ratings so far.
+        """
+        tell = self.progress.console.print
+        names = {"subject": self.subject.name, "backend": self.backend.name}
+        tell("confirming: features that were right or refused, all together")
+        try:
+            while violation := self._violation_of_found(report):
+                if not list(optional_features(violation.scenario)):
+                    return replace(report, violations=(violation,))
+                text = violation_text(violation, **names)
+                observed = tuple(corrected(report.beyond, violation, text))
+                for old, new in zip(report.beyond, observed, strict=True):
+                    if new is not old:
+                        words = f"{new.feature} is {new.rating}, not {old.rating}"
+                        tell(f"corrected: {words}: {new.summary}")
+                report = replace(report, beyond=observed)
+        except KeyboardInterrupt:
+            raise ObservationInterrupted(report) from None
+        return report
 
-def _corrections(
-    before: Sequence[ObservedFeature], after: Sequence[ObservedFeature]
-) -> Iterator[str]:
-    for old, new in zip(before, after, strict=True):
-        if new is not old:
-            yield f"corrected: {new.feature} is {new.rating}, not {old.rating}: {new.summary}"
-
-
-def _probe(
-    options: ProbeOptions,
-    subject: Subject,
-    backend: AnyBackend,
-    progress: SearchProgress,
-) -> Report:
-    """Play some plain training steps, then each feature."""
-    settings = Settings(
-        ranks=options.ranks,
-        examples=PROBED_EXAMPLES,
-        seed=options.seed,
-        progress=progress,
-    )
-    check_search(subject, backend, settings)
-    progress.console.print(
-        f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain scenarios, "
-        f"then {options.scenarios} of each feature, up to {counted(options.ranks, 'rank')}, "
-        f"seed {options.seed}",
-    )
-    observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
-    progress.begin(subject, backend.name, options.seed)
-    with progress:
-        return run_search(subject, backend, settings, observing)
+    def _violation_of_found(self, report: Report) -> FoundViolation | None:
+        """Return the first violation of the found contract, with the features that it needs."""
+        options = self.options
+        found = found_contract(self.subject.capabilities, report.beyond)
+        asked = replace(self.subject, capabilities=found)
+        settings = Settings(
+            ranks=options.ranks,
+            examples=CONFIRMING_EXAMPLES,
+            seed=options.seed,
+            stop_at_first=True,
+        )
+        later = run_search(asked, self.backend, settings)
+        if not later.violations:
+            return None
+        judge = Judge(asked, self.backend, ScheduleChoice(), options.seed)
+        return with_needed_features(judge, later.violations[0])

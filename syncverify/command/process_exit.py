@@ -21,8 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -54,17 +53,6 @@ def run_command(command: click.Command, name: str) -> NoReturn:
 
 
 @contextmanager
-def leaving_when_interrupted() -> Iterator[None]:
-    """End the process at once on Ctrl-C: for a time in which no rank runs.
-
-    An import of torch takes seconds. A KeyboardInterrupt within it prints a traceback, or
-    is lost in C++ code.
-    """
-    with _handling_interrupts(lambda _number, _frame: _leave_interrupted()):
-        yield
-
-
-@contextmanager
 def ending_when_interrupted(
     kept: Callable[[], str] = str, *, name: str = COMMAND_NAME
 ) -> Iterator[None]:
@@ -75,18 +63,15 @@ def ending_when_interrupted(
     torchrun counts on: it ends a rank that hangs where no handler would ever run.
 
     `kept` says in a few words which results are not lost; it is called at the end.
-
-    Raises:
-        KeyboardInterrupt: In the block, on Ctrl-C.
     """
 
     def end() -> NoReturn:
         words = ""
         with contextlib.suppress(Exception):  # this process has to end
             words = kept()
-        _leave_interrupted(words, name)
+        leave_interrupted(words, name)
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(*_: object) -> None:
         timer = threading.Timer(_GRACE_SECONDS, end)
         timer.daemon = True
         timer.start()
@@ -100,7 +85,7 @@ def ending_when_interrupted(
     report = sys.unraisablehook
     sys.unraisablehook = dropped
     try:
-        with _handling_interrupts(interrupt):
+        with handling_interrupts(interrupt):
             yield
     except (click.Abort, KeyboardInterrupt):
         end()
@@ -109,9 +94,8 @@ def ending_when_interrupted(
 
 
 @contextmanager
-def _handling_interrupts(
-    handler: Callable[[int, FrameType | None], object],
-) -> Iterator[None]:
+def handling_interrupts(handler: Callable[[int, Any], object]) -> Iterator[None]:
+    """Call a function on Ctrl-C in a block."""
     before = signal.signal(signal.SIGINT, handler)
     try:
         yield
@@ -119,7 +103,12 @@ def _handling_interrupts(
         signal.signal(signal.SIGINT, before)
 
 
-def _leave_interrupted(kept: str = "", name: str = COMMAND_NAME) -> NoReturn:
+def leave_interrupted(kept: str = "", name: str = COMMAND_NAME) -> NoReturn:
+    """End the process at once on Ctrl-C.
+
+    An import of torch takes seconds. A KeyboardInterrupt within it prints a traceback, or
+    is lost in C++ code.
+    """
     click.echo(f"{name}: interrupted{kept and f'; {kept}'}", err=True)
     leave_at_once(INTERRUPTED)  # threads of ranks may still run
 

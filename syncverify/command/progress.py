@@ -7,16 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rich import progress as bars
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from syncverify.plain_text import counted
 from syncverify.report.console import write_json
@@ -63,8 +55,8 @@ class SearchProgress:
     # Scenarios before the part of the search whose pace is shown, and the time at its begin.
     _pace: tuple[int, float] | None = None
     _topic: str = ""
-    _bar: Progress | None = None
-    _task: TaskID = field(default=TaskID(0))
+    _bar: bars.Progress | None = None
+    _task: bars.TaskID = field(default=bars.TaskID(0))
 
     def begin(self, subject: Subject, backend: str, seed: int) -> None:
         """Note a search that begins."""
@@ -75,13 +67,13 @@ class SearchProgress:
 
     def __enter__(self) -> SearchProgress:
         if self.console.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("left:"),
-                TimeRemainingColumn(),
+            self._bar = bars.Progress(
+                bars.TextColumn("{task.description}", markup=False),
+                bars.BarColumn(),
+                bars.MofNCompleteColumn(),
+                bars.TimeElapsedColumn(),
+                bars.TextColumn("left:"),
+                bars.TimeRemainingColumn(),
                 console=self.console,
             )
             self._task = self._bar.add_task("searching", total=self.total)
@@ -113,7 +105,6 @@ class SearchProgress:
             self.console.print(words)
 
     def _rate(self, number: int) -> float:
-        """Return the number of scenarios a minute."""
         num_before, began = self._pace or (0, 0.0)
         return 60 * (number - num_before) / max(self.clock() - began, 1e-3)
 
@@ -148,35 +139,28 @@ class SearchProgress:
                 f"{counted(total, 'feature')} beyond it{skip}"
             )
         if self._bar is not None:
-            self._bar.update(
-                self._task,
-                completed=number - (rating is None),
-                total=total,
-                description=f"observing {feature}",
-            )
+            done, words = number - (rating is None), f"observing {feature}"
+            self._bar.update(self._task, completed=done, total=total, description=words)
         elif self.names_features:
-            self._continue_line(feature, rating)
+            # Features of one topic are in one line: `use: twice right, masked wrong`.
+            topic, value = Feature.of(feature)
+            if rating is not None:
+                text = f" {rating}"
+            elif topic == self._topic:
+                text = f", {value}"
+            else:
+                self._end_line()
+                text, self._topic = f"  {topic}: {value}", topic
+            self.console.print(text, end="")
         elif rating is not None and _has_line(number, total, _SHORT):
             self.console.print(f"observing: {number} of {total} features")
-
-    def _continue_line(self, feature: str, rating: Rating | None) -> None:
-        """Print features of one topic in one line: `use: twice right, masked wrong`."""
-        topic, value = Feature.of(feature)
-        if rating is not None:
-            text = f" {rating}"
-        elif topic == self._topic:
-            text = f", {value}"
-        else:
-            self._end_line()
-            text, self._topic = f"  {topic}: {value}", topic
-        self.console.print(text, end="")
 
     def _end_line(self) -> None:
         if self._topic:
             self.console.print()
         self._topic = ""
 
-    def in_words(self, folder: Path | str | None) -> str:
+    def in_words(self, folder: object) -> str:
         """Write the report; say what is kept of violations and of scenarios, and where."""
         self._write()
         count = len(self._found)
@@ -195,11 +179,7 @@ class SearchProgress:
         self._write()
 
     def _write(self) -> None:
-        """Write what was found until now.
-
-        Raises:
-            UsageError: The file cannot be written.
-        """
+        """Write what was found until now; raise UsageError where that fails."""
         if self._so_far is not None and self.json_path is not None:
             report = replace(
                 self._so_far,

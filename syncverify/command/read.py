@@ -29,9 +29,12 @@ def execute(options: ReadOptions) -> int:
 
 
 def _account(dumps: Mapping[int, Dump], verdict: JobVerdict) -> Account:
+    title = count_of_violations(len(verdict.violations))
+    collectives = noun_of(verdict.num_collectives, "collective")
+    judged = f"{verdict.num_collectives:,} {collectives} in {len(dumps):,}"
     return Account(
         subject="",
-        verdict=_summary(len(dumps), verdict),
+        verdict=f"{title}: {judged} {noun_of(len(dumps), 'dump')}",
         is_right=not verdict.violations,
         explanations=[*map(_explained, verdict.violations)],
         notes=["\n".join(_notes(dumps, verdict))],
@@ -62,14 +65,6 @@ def _explained(violation: Violation) -> Explanation:
         summary="\n".join([violation.summary, *events]),
         sections=[f"  seen on:    {_few(violation.ranks)}"],
     )
-
-
-def _summary(num_dumps: int, verdict: JobVerdict) -> str:
-    title = count_of_violations(len(verdict.violations))
-    collectives = noun_of(verdict.num_collectives, "collective")
-    dumps = noun_of(num_dumps, "dump")
-    judged = f"{verdict.num_collectives:,} {collectives} in {num_dumps:,} {dumps}"
-    return f"{title}: {judged}"
 
 
 def _few(ranks: Sequence[int]) -> str:

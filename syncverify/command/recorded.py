@@ -21,11 +21,7 @@ _PLACE: Final = "expected REPORT.json#RATING/N, such as report.json#wrong/1"
 
 
 def words_of_program(play: ProgramPlay, options: ReplayOptions) -> list[str]:
-    """Return the words that play a program again.
-
-    Raises:
-        UsageError: An option is for scenarios alone.
-    """
+    """Return the words that play a program; raise UsageError for an option of scenarios alone."""
     unplayed = {
         "--backend": options.backend not in {"", "sim"},
         "--contract": options.contract is not None,
@@ -54,8 +50,7 @@ def with_recorded(options: ReplayOptions) -> ReplayOptions:
     The contract of a report is that of its subject, and no other subject gets it.
 
     Raises:
-        UsageError: No subject is named, there is neither a token nor a file, or the file is no
-            report.
+        UsageError: No subject is named, or there is neither a token nor a report.
     """
     name = options.token_or_file
     report = _report(name)
@@ -75,12 +70,7 @@ def with_recorded(options: ReplayOptions) -> ReplayOptions:
 
 
 def _report(name: str) -> dict[str, Any]:
-    """Return a report; {} for a token, and for a file that holds anything else.
-
-    Raises:
-        ScenarioFormatError: A field that a replay takes over has a value of another kind: the file
-            may come from anybody.
-    """
+    """Return a report, {} for another text; raise ScenarioFormatError for a wrong field."""
     try:
         report = json.loads(file_text(name) or "{}")
     except (ValueError, RecursionError):
@@ -119,11 +109,7 @@ def reproduced_line(
 
 
 def diagnosis_at(place: str) -> str:
-    """Return the diagnosis of an observed feature, to which `report.json#wrong/3` points.
-
-    Raises:
-        UsageError: The place leads nowhere.
-    """
+    """Return the diagnosis to which `report.json#wrong/3` points; raise UsageError for no place."""
     file, _, rest = place.rpartition("#")
     rating, _, number = rest.partition("/")
     if not file or not (number.isascii() and number.isdigit()):

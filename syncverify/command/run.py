@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import click
 from rich.table import Table
@@ -62,7 +61,6 @@ def execute(options: RunOptions, began: float) -> int:
         can_go_on=options.can_go_on,
     )
     folder = options.database
-    assert folder is None or isinstance(folder, str | Path)  # by its option
     with playing(lambda: progress.in_words(folder), backend=options.backend):
         return _execute(options, progress, began)
 
@@ -109,10 +107,15 @@ def _search(
         settings = exhaustive_settings(settings, subject.capabilities)
         progress.total = settings.examples
     check_search(subject, backend, settings)
-    progress.console.print(
-        f"verifying {options.subject} on {settings.backend}: "
-        + (_size_of_scope(settings) if settings.exhaustive else _size(settings))
-    )
+    size = f"{counted(settings.examples, 'scenario')}, up to "
+    size += f"{counted(settings.ranks, 'rank')}, seed {settings.seed}"
+    size += f", focus {settings.focus}" if settings.focus else ""
+    if settings.exhaustive:
+        size = (
+            f"all {settings.examples:,} scenarios of {SmallScope.parse(settings.scope)}"
+        )
+        size += ", with all schedules; after an interrupt the same command goes on"
+    progress.console.print(f"verifying {options.subject} on {settings.backend}: {size}")
     fails_on_wrong = subject.capabilities.fail_on_wrong
     progress.can_skip_features = not fails_on_wrong
     observes = (settings.beyond or fails_on_wrong) and not settings.exhaustive
@@ -120,21 +123,6 @@ def _search(
     with progress:
         observing = Observing(tell=progress.observed) if observes else None
         return run_search(subject, backend, settings, observing)
-
-
-def _size(settings: Settings) -> str:
-    return (
-        f"{counted(settings.examples, 'scenario')}, up to "
-        f"{counted(settings.ranks, 'rank')}, seed {settings.seed}"
-        + (f", focus {settings.focus}" if settings.focus else "")
-    )
-
-
-def _size_of_scope(settings: Settings) -> str:
-    return (
-        f"all {settings.examples:,} scenarios of {SmallScope.parse(settings.scope)}, with all "
-        "schedules; after an interrupt the same command goes on"
-    )
 
 
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:
@@ -158,10 +146,7 @@ def record_lost(
     """Record a scenario that loses the process that plays it: in the database and in all files.
 
     `lines` are the subject's, in a process that kept Python from running. `num_runs` scenarios
-    started.
-
-    Raises:
-        UsageError: A file cannot be written.
+    started. A file that cannot be written raises UsageError.
     """
     subject = resolve(options.subject, options.contract)
     provide_layers(subject.capabilities)  # the scenario may train one
@@ -179,11 +164,7 @@ def record_lost(
         tensors=subject.capabilities.tensors,
     )
     report = Report.without_coverage(
-        subject,
-        options.backend,
-        [found],
-        seed=options.random_seed,
-        examples=num_runs,
+        subject, options.backend, [found], seed=options.random_seed, examples=num_runs
     )
     say_annotations(options.shown_as, annotations_of_run(report))
     write_violations(options, report, subject, None)

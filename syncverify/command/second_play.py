@@ -67,7 +67,9 @@ class Plays:
         with self._passing_signals_on():
             second = self._second = self._second or self._start_second()
             alone = second.silence.seconds + self._patience.release
-            bound = max(self._confirmation(), alone)
+            least = max(self._patience.confirmation, self._suspicion())
+            # The silence of the second child that confirms a loss.
+            bound = max(min(least, self._patience.silence), alone)
             while not (second.is_finished or second.is_over(bound)):
                 attend([second], self._patience.tick)
             second.finish()
@@ -92,19 +94,13 @@ class Plays:
                 self._second, self._may_be_early = None, False
 
     def _may_start_second(self) -> bool:
-        first = self._first
-        is_early = self._suspicion() < self._patience.silence
-        is_wanted = first.token and not first.was_interrupted
-        return bool(self._may_be_early and is_early and is_wanted)
+        first, is_early = self._first, self._suspicion() < self._patience.silence
+        may_start = self._may_be_early and is_early and not first.was_interrupted
+        return may_start and bool(first.token)
 
     def _suspicion(self) -> float:
         """Return the silence that is suspect: longer than any that a word has ended."""
         return max(self._patience.suspicion, 2 * self._first.silence.longest)
-
-    def _confirmation(self) -> float:
-        """Return the silence of the second child that confirms a loss."""
-        least = max(self._patience.confirmation, self._suspicion())
-        return min(least, self._patience.silence)
 
     def _start_second(self) -> Child:
         again, token = self._again, self._first.token

@@ -28,8 +28,7 @@ from syncverify.report.waits import (
     cells_of,
     verdict,
 )
-from syncverify.scenario.contract import Capabilities, ContractChoice
-from syncverify.scenario.scenario import Scenario
+from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.settings import WaitsOptions
 from syncverify.scenario.small_scope import SmallScope
 from syncverify.search.drawing import Drawing
@@ -46,9 +45,7 @@ _LINES_OF_PROGRESS = 4
 def execute(options: WaitsOptions) -> int:
     """Find the word of each wait, print the table and write it.
 
-    Raises:
-        EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
-        UsageError: The subject needs processes, or is wrong with all of its waits.
+    A subject that needs processes, or is wrong with all of its waits, raises UsageError.
     """
     check_folders(options.json_path, options.html_path)
     subjects = [
@@ -58,7 +55,12 @@ def execute(options: WaitsOptions) -> int:
     if not console.is_terminal:
         console.width = max(console.width, _TABLE_WIDTH)
     waits = _waits(options, subjects, console)
-    console.print(_table(waits))
+    table = Table(title=f"waits of {waits.names}", title_justify="left")
+    for name in COLUMNS:
+        table.add_column(name, overflow="fold")
+    for each in waits.answers:
+        table.add_row(*cells_of(each))
+    console.print(table)
     for line in (*bound_lines(waits), verdict(waits)):
         console.print(line)
     write_json(options.json_path, waits.to_json())
@@ -93,7 +95,10 @@ def _waits(
             jobs=options.jobs,
             names_torch=options.names_torch,
         )
-        listed, drawn = _scenarios(options, scope, subject.capabilities)
+        contract = subject.capabilities
+        listed = scenarios_within(scope, contract)
+        more = Drawing(contract, options.ranks, options.examples, options.seed).drawn()
+        drawn = [each for each in dict.fromkeys(more) if each not in {*listed}]
         console.print(
             f"waits of {subject.name}: all {len(listed):,} scenarios of {scope}, and "
             f"{counted(len(drawn), 'drawn one')}"
@@ -108,24 +113,6 @@ def _waits(
         link=link,
         answers=joined(answers),
     )
-
-
-def _scenarios(
-    options: WaitsOptions, scope: SmallScope, contract: Capabilities
-) -> tuple[Sequence[Scenario], Sequence[Scenario]]:
-    """Return the scenarios of a scope, and other drawn scenarios."""
-    listed = scenarios_within(scope, contract)
-    drawn = Drawing(contract, options.ranks, options.examples, options.seed).drawn()
-    return listed, [each for each in dict.fromkeys(drawn) if each not in {*listed}]
-
-
-def _table(waits: AnsweredWaits) -> Table:
-    table = Table(title=f"waits of {waits.names}", title_justify="left")
-    for name in COLUMNS:
-        table.add_column(name, overflow="fold")
-    for each in waits.answers:
-        table.add_row(*cells_of(each))
-    return table
 
 
 @dataclass(slots=True)

@@ -38,6 +38,10 @@ class Case:
         found = self.found
         return self.backend.run(found.scenario, self.subject, found.schedule, recorders)
 
+    def recorders(self, **how: bool) -> list[RankRecorder]:
+        """Return a recorder for each rank of the scenario."""
+        return [RankRecorder(**how) for _ in range(self.found.scenario.mesh.num_ranks)]
+
     def identities_of(self, scenario: Scenario, run: Run) -> set[Identity]:
         """Return the violations of a run."""
         found = check(scenario, run, self.subject.capabilities)

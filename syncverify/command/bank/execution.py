@@ -32,17 +32,14 @@ _HEADINGS = (
 
 @playing()
 def execute(options: BankOptions) -> int:
-    """Play the bank and print its table.
-
-    Raises:
-        UsageError: An id is unknown, the backend plays none of the entries, or the file of the
-            table cannot be written.
-    """
+    """Play the bank and print its table; raise UsageError for an unknown id, or nothing to play."""
     named = [entry_of(entry_id) for entry_id in dict.fromkeys(options.only)]
     chosen = named or entries()
     check_folders(options.json_path)
     playable = [entry for entry in chosen if entry.runs_on(options.backend)]
-    left_out = _left_out(chosen, options.backend)
+    missing = [entry.name for entry in chosen if not entry.runs_on(options.backend)]
+    verb = "takes" if len(missing) == 1 else "take"
+    left_out = f"{', '.join(missing)} {verb} streams from torch.cuda"
     if not playable:
         raise UsageError(f"nothing to play on {options.backend}: {left_out}")
     console = CommandConsole()
@@ -50,7 +47,7 @@ def execute(options: BankOptions) -> int:
         console.width = max(console.width, _TABLE_WIDTH)
     rows = _play(console, playable, options)
     console.print(table(rows))
-    if len(playable) < len(chosen):
+    if missing:
         console.print(f"left out: {left_out}")
     for line in summary(rows):
         console.print(line)
@@ -77,25 +74,17 @@ def _play(
     return sorted(rows, key=lambda row: order.index(row.id))
 
 
-def _left_out(chosen: Sequence[Entry], backend: str) -> str:
-    missing = [entry.name for entry in chosen if not entry.runs_on(backend)]
-    verb = "takes" if len(missing) == 1 else "take"
-    return f"{', '.join(missing)} {verb} streams from torch.cuda"
-
-
 def line_of(row: EntryResult) -> str:
     """Return a line such as "an-id: caught by ... after 1 scenario, 0.1 s"."""
-    if row.caught is None:
-        line = f"{row.id}: MISSED in {counted(row.examples, 'scenario')}"
-    else:
-        line = (
-            f"{row.id}: caught by {row.caught.property} ({row.caught.cause}) after "
-            f"{counted(row.examples, 'scenario')}, {row.seconds:.1f} s"
-        )
-    if row.alarm is None:
-        return line
-    named = f"{row.alarm.property} ({row.alarm.cause})"
-    return f"{line}; FALSE ALARM about its twin: {named}, token {row.alarm.token}"
+    played = counted(row.examples, "scenario")
+    line = f"{row.id}: MISSED in {played}"
+    if row.caught is not None:
+        named = f"{row.caught.property} ({row.caught.cause})"
+        line = f"{row.id}: caught by {named} after {played}, {row.seconds:.1f} s"
+    if row.alarm is not None:
+        named = f"{row.alarm.property} ({row.alarm.cause})"
+        line += f"; FALSE ALARM about its twin: {named}, token {row.alarm.token}"
+    return line
 
 
 def table(rows: Sequence[EntryResult]) -> Table:
@@ -104,7 +93,9 @@ def table(rows: Sequence[EntryResult]) -> Table:
     for heading in _HEADINGS:
         laid_out.add_column(heading, overflow="fold")
     for row in rows:
-        laid_out.add_row(row.id, row.source, *_found(row), _twin(row))
+        twin = f"silent over {row.twin_examples}" if row.twin_examples else "not played"
+        twin = twin if row.alarm is None else f"ALARM: {row.alarm.property}"
+        laid_out.add_row(row.id, row.source, *_found(row), twin)
     return laid_out
 
 
@@ -124,54 +115,40 @@ def _found(row: EntryResult) -> tuple[str, ...]:
     )
 
 
-def _twin(row: EntryResult) -> str:
-    if row.alarm is not None:
-        return f"ALARM: {row.alarm.property}"
-    return f"silent over {row.twin_examples}" if row.twin_examples else "not played"
-
-
 def summary(rows: Sequence[EntryResult]) -> Iterator[str]:
     """Yield lines of text that sum up the results."""
     found = [row for row in rows if row.caught is not None]
+    caught = [row.caught for row in found if row.caught is not None]
     yield f"caught: {_share(len(found), len(rows))}"
     if found:
-        yield from _about_found(found, rows)
+        yield (
+            f"median to detection: {_median((row.examples for row in found), 'scenario')}, "
+            f"{median(row.seconds for row in found):.2f} s"
+        )
+        num_right = sum(row.is_cause_right for row in rows)
+        yield f"cause right: {_share(num_right, len(rows))}"
+        if diagnosed := [row for row in rows if row.fix is not None]:
+            num_shown = sum(row.is_line_shown is True for row in diagnosed)
+            num_fixed = sum(bool(row.fix) for row in diagnosed)
+            yield f"guilty line shown: {_share(num_shown, len(diagnosed))}"
+            yield f"fix as code that was played: {_share(num_fixed, len(diagnosed))}"
+        yield (
+            f"median after shrinking: {_median((each.ranks for each in caught), 'rank')}, "
+            f"{_median((each.parameters for each in caught), 'parameter')}, "
+            f"{_median((each.steps for each in caught), 'step')}"
+        )
+    # The search of a twin counts once, also if entries share it.
+    num_played = sum(row.twin_examples for row in rows if row.twin_played_for == row.id)
+    num_silent = sum(row.alarm is None for row in rows)
     yield (
-        f"twins silent: {_share(sum(row.alarm is None for row in rows), len(rows))}, over "
-        f"{counted(_played_by_twins(rows), 'scenario')} in all"
-    )
-
-
-def _about_found(
-    found: Sequence[EntryResult], rows: Sequence[EntryResult]
-) -> Iterator[str]:
-    yield (
-        f"median to detection: {_median((row.examples for row in found), 'scenario')}, "
-        f"{median(row.seconds for row in found):.2f} s"
-    )
-    yield f"cause right: {_share(sum(row.is_cause_right for row in rows), len(rows))}"
-    diagnosed = [row for row in rows if row.fix is not None]
-    if diagnosed:
-        num_shown = sum(row.is_line_shown is True for row in diagnosed)
-        num_fixed = sum(bool(row.fix) for row in diagnosed)
-        yield f"guilty line shown: {_share(num_shown, len(diagnosed))}"
-        yield f"fix as code that was played: {_share(num_fixed, len(diagnosed))}"
-    caught = [row.caught for row in found if row.caught is not None]
-    yield (
-        f"median after shrinking: {_median((each.ranks for each in caught), 'rank')}, "
-        f"{_median((each.parameters for each in caught), 'parameter')}, "
-        f"{_median((each.steps for each in caught), 'step')}"
+        f"twins silent: {_share(num_silent, len(rows))}, over "
+        f"{counted(num_played, 'scenario')} in all"
     )
 
 
 def _median(numbers: Iterable[int], noun: str) -> str:
     middle = median(numbers)
     return f"{middle:g} {noun_of(middle, noun)}"
-
-
-def _played_by_twins(rows: Sequence[EntryResult]) -> int:
-    """Count the scenarios of each search of a twin once, also if entries share it."""
-    return sum(row.twin_examples for row in rows if row.twin_played_for == row.id)
 
 
 def _share(part: int, whole: int) -> str:

@@ -1,17 +1,26 @@
-"""The search of entries of the bug bank, in this process or in several: the defect, then its fixed twin."""
+"""The search of entries of the bug bank, in this process or in several: the defect, then its fixed twin.
+
+Note [Guilty lines]
+    A line of the defect that its twin has not is guilty. Where the defect lacks lines, the
+    function that lacks them is, and the functions of the same classes that call it: there the
+    work is missing. Methods are compared by name, whichever class of the bank has them.
+"""
 
 from __future__ import annotations
 
+import ast
 import builtins
+import difflib
 import functools
-from collections.abc import Generator, Sequence
+import inspect
+import textwrap
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from syncverify.command.bank.guilt import shows_guilty_line
 from syncverify.explain.repair.diagnosis import diagnosed
 from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.playing.program.warnings_once import show_warnings_once
@@ -100,7 +109,11 @@ class BankPlayer:
         # With fewer scenarios the twin would not meet the one that shows the defect.
         num_examples = max(self._options.twin_examples, first.num_examples)
         played_for, twin = self._search_twin(entry, num_examples)
-        caught = Caught.of(first.found)
+        caught, told = Caught.of(first.found), dict[str, Any]()
+        if first.found is not None and self._options.diagnoses:
+            violation = diagnosed(first.found, entry.defect(), self._backend)
+            told["is_line_shown"] = shows_guilty_line(entry, violation)
+            told["fix"] = violation.fix.lines if violation.fix else ()
         return EntryResult(
             id=entry.name,
             source=entry.source,
@@ -113,15 +126,8 @@ class BankPlayer:
             twin_examples=twin.num_examples,
             twin_played_for=played_for,
             alarm=Caught.of(twin.found),
-            **self._diagnosis(entry, first.found),
+            **told,
         )
-
-    def _diagnosis(self, entry: Entry, found: FoundViolation | None) -> dict[str, Any]:
-        if found is None or not self._options.diagnoses:
-            return {}
-        violation = diagnosed(found, entry.defect(), self._backend)
-        fix = violation.fix.lines if violation.fix else ()
-        return {"is_line_shown": shows_guilty_line(entry, violation), "fix": fix}
 
     def _search_twin(
         self, entry: Entry, num_examples: int
@@ -142,10 +148,8 @@ class BankPlayer:
 def play_all(chosen: Sequence[Entry], options: BankOptions) -> Generator[EntryResult]:
     """Yield the result of each entry, in the order in which searches end.
 
-    With several processes, entries with the same twin come together.
-
-    Raises:
-        InternalError: A process was lost before its entries ended.
+    With several processes, entries with the same twin come together, and the loss of a process
+    before its entries end raises InternalError.
     """
     if options.jobs > 1 and len(chosen) > 1:
         play_entries = functools.partial(_play_entries, options)
@@ -179,3 +183,82 @@ def _backend(name: str) -> AnyBackend:
     show_warnings_once()
     playable = next(entry for entry in entries() if entry.runs_on(name))
     return open_backend(name, playable.defect())
+
+
+# File and number of a line.
+Place = tuple[str, int]
+
+
+def shows_guilty_line(entry: Entry, found: FoundViolation) -> bool:
+    """Tell whether a report names a line of which the entry is guilty, or changes one."""
+    named = {(line.file, line.number) for line in found.lines}
+    if found.fix is not None:
+        place = found.fix.place
+        numbers = range(place.number, place.number + max(found.fix.num_removed, 1))
+        named |= {(place.file, number) for number in numbers}
+    return not named.isdisjoint(guilty_lines(entry))
+
+
+def guilty_lines(entry: Entry) -> set[Place]:
+    """Return the guilty lines of an entry; see Note [Guilty lines]."""
+    subject, right = entry.subject, entry.twin
+    assert right is not None, "each entry of the bank has a twin"
+    found = set[Place]()
+    for name in sorted({*_own_methods(subject), *_own_methods(right)}):
+        defect, twin = _lines(subject, name), _lines(right, name)
+        if [text for _, text in defect] == [text for _, text in twin]:
+            continue
+        found |= {*_changed(defect, twin)}
+        if _num_statements(subject, name) < _num_statements(right, name):
+            found |= {place for place, _ in defect}
+            found |= {*_calls(subject, name)}
+    return found
+
+
+def _own_methods(owner: type[Any]) -> list[str]:
+    return [name for name, value in vars(owner).items() if inspect.isfunction(value)]
+
+
+def _lines(owner: type[Any], name: str) -> list[tuple[Place, str]]:
+    """Return the lines of a method with their places; none if a class has no such method."""
+    method = getattr(owner, name, None)
+    if not inspect.isfunction(method):
+        return []
+    texts, first = inspect.getsourcelines(method)
+    path = inspect.getsourcefile(method) or ""
+    return [((path, first + n), text.strip()) for n, text in enumerate(texts)]
+
+
+def _num_statements(owner: type[Any], name: str) -> int:
+    """Count the statements of a method that do something, nested ones included."""
+    method = getattr(owner, name, None)
+    if not inspect.isfunction(method):
+        return 0
+    (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
+    return sum(
+        isinstance(node, ast.stmt)
+        and not isinstance(node, ast.Pass)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in ast.walk(function)
+    )
+
+
+def _changed(
+    defect: list[tuple[Place, str]], twin: list[tuple[Place, str]]
+) -> Iterator[Place]:
+    texts = [text for _, text in defect], [text for _, text in twin]
+    matcher = difflib.SequenceMatcher(None, *texts, autojunk=False)
+    for kind, start, end, _, _ in matcher.get_opcodes():
+        if kind in {"delete", "replace"}:  # lines of the defect that the twin has not
+            yield from (place for place, _ in defect[start:end])
+        elif kind == "insert":  # lines are missing between two of the defect
+            yield from (place for place, _ in defect[max(0, start - 1) : start + 1])
+
+
+def _calls(owner: type[Any], name: str) -> Iterator[Place]:
+    """Yield the lines of the methods of a class and its bases that call a method."""
+    for base in owner.__mro__[:-1]:
+        for caller in _own_methods(base):
+            lines = _lines(base, caller)
+            if any(f".{name}(" in text for _, text in lines):
+                yield from (place for place, _ in lines)

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from syncverify.command.export.script import Reproduction
-from syncverify.command.export.shown_gradient import ShownGradient, wrong_gradient_of
+from syncverify.command.export.shown_gradient import wrong_gradient_of
 from syncverify.command.export.subject_text import subject_text
 from syncverify.command.playing import playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
 from syncverify.judge.properties.collectives import accumulation_is_local_until_reduced
-from syncverify.judge.properties.judgement import Judgement
-from syncverify.judge.violation import Violation
 from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE
 from syncverify.playing.program.two_synchronizers import TwoSynchronizers
 from syncverify.playing.sim import SimBackend
@@ -46,11 +44,7 @@ _TIME_LIMIT_SECONDS = 120.0
 
 @playing()
 def execute(options: ExportOptions) -> int:
-    """Write the script of a recorded violation.
-
-    Raises:
-        UsageError: No script can show the violation; the message says why.
-    """
+    """Write the script of a recorded violation; raise UsageError if no script can show it."""
     subject, script = options.subject, options.script
     check_folders(script)
     if script.exists():
@@ -76,11 +70,7 @@ def execute(options: ExportOptions) -> int:
 def reproduction_of(
     reproducer: Reproducer, subject: Subject, folder: Path
 ) -> Reproduction:
-    """Play a reproducer on `sim`, and return its wrong gradient for a script in a folder.
-
-    Raises:
-        UsageError: No script can show the violation.
-    """
+    """Play a reproducer on `sim`; return its wrong gradient for a script, or raise UsageError."""
     played, methods = played_with_methods(reproducer, subject)
     if (reproducer.property, reproducer.cause) not in played.found:
         raise UsageError(
@@ -88,14 +78,26 @@ def reproduction_of(
             "the scenario of the token: there is nothing to export"
         )
     violation = played.violation
+    named = f"{violation.property} ({violation.cause})"
+    if violation.evidence.unordered is not None:
+        raise UsageError(
+            f"{named} is about the order of work on streams; a script for a CPU has none and "
+            "would show nothing: replay the token instead"
+        )
+    wrong = wrong_gradient_of(played.judgement, violation)
+    if wrong is None:
+        raise UsageError(
+            f"{named} leaves no wrong number in a gradient, and a script shows nothing else: "
+            "replay the token instead"
+        )
     return Reproduction(
         scenario=played.scenario,
         capabilities=subject.capabilities,
         subject=subject_text(subject, folder),
         methods=methods,
         takes_count=subject.takes_count,
-        shown=_wrong_number(played.judgement, violation),
-        violation=f"{violation.property} ({violation.cause}): {violation.summary}",
+        shown=wrong,
+        violation=f"{named}: {violation.summary}",
         pauses=violation.property == accumulation_is_local_until_reduced.__name__,
     )
 
@@ -104,9 +106,8 @@ def write_and_try(reproduction: Reproduction, script: Path) -> Trial:
     """Write the script and run it, again with stand-ins for CUDA streams if it shows nothing wrong."""
     trial = Trial(None, "", "")
     for without_streams in (False, True):
-        script.write_text(
-            reproduction.text(without_streams=without_streams), encoding="utf-8"
-        )
+        text = reproduction.text(without_streams=without_streams)
+        script.write_text(text, encoding="utf-8")
         trial = _tried(script)
         if trial.code is None or trial.shows_wrong_gradient:
             break
@@ -176,34 +177,16 @@ def played_with_methods(
 
 
 def _methods_of(synchronizer: object) -> set[str]:
-    return {
-        name
-        for name in _OPTIONAL_METHODS
-        if callable(getattr(synchronizer, name, None))
-    }
-
-
-def _wrong_number(judgement: Judgement, violation: Violation) -> ShownGradient:
-    """Return the wrong gradient; raise UsageError if no gradient of a script would be wrong."""
-    named = f"{violation.property} ({violation.cause})"
-    if violation.evidence.unordered is not None:
-        raise UsageError(
-            f"{named} is about the order of work on streams; a script for a CPU has none and "
-            "would show nothing: replay the token instead"
-        )
-    wrong = wrong_gradient_of(judgement, violation)
-    if wrong is None:
-        raise UsageError(
-            f"{named} leaves no wrong number in a gradient, and a script shows nothing else: "
-            "replay the token instead"
-        )
-    return wrong
+    found = {name: getattr(synchronizer, name, None) for name in _OPTIONAL_METHODS}
+    return {name for name, method in found.items() if callable(method)}
 
 
 def refuse_features(scenario: Scenario) -> None:
     """Raise UsageError for a scenario with features that no script can play."""
     present = dict.fromkeys(optional_features(scenario))
     uses = {spec.use for spec in scenario.parameters}
+    # Parameters that move would have to get their gradient's dtype back.
+    has_dtype = any(spec.grad_dtype is not None for spec in scenario.parameters)
     for feature, is_met in (
         (f"module={scenario.module}", scenario.module != PLAIN),
         ("event=failing_collectives", ("event", "failing_collectives") in present),
@@ -213,7 +196,10 @@ def refuse_features(scenario: Scenario) -> None:
             "event=missing_backward/on_odd_ranks",
             any(EVENTS[event].even_ranks_alone for event in scenario.events),
         ),
-        ("event=move of a parameter with a gradient dtype", _moves_dtypes(scenario)),
+        (
+            "event=move of a parameter with a gradient dtype",
+            has_dtype and "move" in scenario.events,
+        ),
         *((str(each), bool(FEATURES[each].rare)) for each in present),
     ):
         if is_met:
@@ -221,9 +207,3 @@ def refuse_features(scenario: Scenario) -> None:
                 f"no script can play {feature}, which needs the harness: replay the token "
                 "instead"
             )
-
-
-def _moves_dtypes(scenario: Scenario) -> bool:
-    """Tell whether parameters move that have to get their gradient's dtype back."""
-    has_dtype = any(spec.grad_dtype is not None for spec in scenario.parameters)
-    return has_dtype and "move" in scenario.events

@@ -9,20 +9,10 @@ from typing import Any
 import torch
 
 from syncverify.playing.program.model import LocalModel, build_model
+from syncverify.scenario import specs
 from syncverify.scenario.distribution import in_format, rank_tensor
 from syncverify.scenario.other_meshes import mesh_of
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.specs import (
-    ABSENT,
-    OWN_MESH,
-    PARTIAL,
-    MeshSpec,
-    ParameterSpec,
-    Placements,
-    sharded_dim,
-    split_factor,
-    strided_shard,
-)
 
 # Names that the script gives to its own values.
 _TAKEN = frozenset([
@@ -35,15 +25,12 @@ _SPECIAL = {"inf": "torch.inf", "-inf": "-torch.inf", "nan": "torch.nan"}
 
 def variable_names(scenario: Scenario, taken: Collection[str]) -> dict[str, str]:
     """Return the variable of each parameter, by its name."""
-    return {
-        spec.name: spec.name if _is_free(spec.name, taken) else f"parameter_{position}"
-        for position, spec in enumerate(scenario.parameters)
-    }
-
-
-def _is_free(name: str, taken: Collection[str]) -> bool:
-    is_free = name not in _TAKEN and name not in taken and not keyword.iskeyword(name)
-    return name.isidentifier() and name.isascii() and is_free
+    names = {spec.name: spec.name for spec in scenario.parameters}
+    for position, name in enumerate(names):
+        is_known = name in _TAKEN or name in taken or keyword.iskeyword(name)
+        if is_known or not (name.isidentifier() and name.isascii()):
+            names[name] = f"parameter_{position}"
+    return names
 
 
 def mesh_lines(scenario: Scenario) -> Iterator[str]:
@@ -57,14 +44,14 @@ def mesh_lines(scenario: Scenario) -> Iterator[str]:
             yield f'{_variable(word)} = DeviceMesh("cpu", torch.tensor({ranks}){names})'
 
 
-def _meshes(scenario: Scenario) -> dict[str, MeshSpec]:
+def _meshes(scenario: Scenario) -> dict[str, specs.MeshSpec]:
     """Return the meshes of a scenario, its own one first, by their word of `on_mesh`."""
     others = {s.on_mesh: mesh_of(scenario.mesh, s) for s in scenario.parameters}
-    return {OWN_MESH: scenario.mesh, **others}
+    return {specs.OWN_MESH: scenario.mesh, **others}
 
 
 def _variable(word: str) -> str:
-    return "mesh" if word == OWN_MESH else f"{word}_mesh"
+    return "mesh" if word == specs.OWN_MESH else f"{word}_mesh"
 
 
 def parameter_lines(
@@ -86,19 +73,19 @@ def parameter_lines(
             yield f"{name}.grad_dtype = torch.{spec.grad_dtype}"
 
 
-def _distributed(scenario: Scenario, spec: ParameterSpec, value: str) -> str:
+def _distributed(scenario: Scenario, spec: specs.ParameterSpec, value: str) -> str:
     codes, whole_mesh = spec.placements or (), mesh_of(scenario.mesh, spec)
     mesh = _variable(spec.on_mesh)
-    if ABSENT in codes:
+    if specs.ABSENT in codes:
         own = zip(whole_mesh.axis_names, codes, strict=True)
-        mesh += f"[{tuple(name for name, code in own if code != ABSENT)}]"
+        mesh += f"[{tuple(name for name, code in own if code != specs.ABSENT)}]"
     placements = ", ".join(
         _placement(whole_mesh, codes, axis)
         for axis, code in enumerate(codes)
-        if code != ABSENT
+        if code != specs.ABSENT
     )
     whole = ""
-    if any(sharded_dim(code) is not None for code in codes):
+    if any(specs.sharded_dim(code) is not None for code in codes):
         # Shards may be uneven, and DTensor takes the shape from the local part.
         stride = in_format(
             torch.empty(spec.global_shape, device="meta"), spec.memory_format
@@ -109,25 +96,25 @@ def _distributed(scenario: Scenario, spec: ParameterSpec, value: str) -> str:
     )
 
 
-def _placement(mesh: MeshSpec, codes: Placements, axis: int) -> str:
-    dim = sharded_dim(codes[axis])
+def _placement(mesh: specs.MeshSpec, codes: specs.Placements, axis: int) -> str:
+    dim = specs.sharded_dim(codes[axis])
     if dim is None:
         return "Replicate()"
-    if codes[axis] != strided_shard(dim):
+    if codes[axis] != specs.strided_shard(dim):
         return f"Shard({dim})"
-    factor = split_factor(mesh, codes, axis)
+    factor = specs.split_factor(mesh, codes, axis)
     return f"_StridedShard({dim}, split_factor={factor})"
 
 
-def local_in_graph(spec: ParameterSpec, name: str, *, uses_mesh: bool) -> str:
+def local_in_graph(spec: specs.ParameterSpec, name: str, *, uses_mesh: bool) -> str:
     """Return the expression of this rank's part of a parameter, in a loss."""
-    codes = [code for code in spec.placements or () if code != ABSENT]
+    codes = [code for code in spec.placements or () if code != specs.ABSENT]
     if not uses_mesh or spec.placements is None:
         return name
-    if PARTIAL not in codes:
+    if specs.PARTIAL not in codes:
         return f"{name}.to_local()"
     arriving = ", ".join(
-        "Partial()" if code == PARTIAL else f"{name}.placements[{axis}]"
+        "Partial()" if code == specs.PARTIAL else f"{name}.placements[{axis}]"
         for axis, code in enumerate(codes)
     )
     return f"{name}.to_local(grad_placements=[{arriving}])"

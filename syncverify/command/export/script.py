@@ -9,15 +9,9 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any, Final
 
-from syncverify.command.export.parameters_text import (
-    groups_text,
-    mesh_lines,
-    parameter_lines,
-    tensor_by_rank,
-    variable_names,
-)
+from syncverify.command.export import parameters_text
 from syncverify.command.export.shown_gradient import ShownGradient
-from syncverify.command.export.subject_text import SubjectText, embedded
+from syncverify.command.export.subject_text import SubjectText
 from syncverify.command.export.training_text import TrainingText, bucket_text
 from syncverify.plain_text import plain
 from syncverify.playing.program.graphs.backwards import BACKWARDS
@@ -91,10 +85,10 @@ _IMPORTS: Final = {
     "MagicMock": "from unittest.mock import MagicMock",
     "init_device_mesh": "from torch.distributed.device_mesh import init_device_mesh",
     "DeviceMesh": "from torch.distributed.device_mesh import DeviceMesh",
-    "DTensor": "from torch.distributed.tensor import DTensor",
-    "Partial": "from torch.distributed.tensor import Partial",
-    "Replicate": "from torch.distributed.tensor import Replicate",
-    "Shard": "from torch.distributed.tensor import Shard",
+    **{
+        name: f"from torch.distributed.tensor import {name}"
+        for name in ("DTensor", "Partial", "Replicate", "Shard")
+    },
     "_StridedShard": "from torch.distributed.tensor.placement_types import _StridedShard",
 }
 _EMBEDDABLE: Final[Mapping[str, Any]] = {
@@ -131,7 +125,7 @@ class Reproduction:
         body = "\n".join(f"    {line}".rstrip() for line in training)
         used = _words([body])
         named = (_EMBEDDABLE[name] for name in _EMBEDDABLE if name in used)
-        source = embedded(named, beside=self.subject.source)
+        source = self.subject.source.with_all(named)
         scenario = scenario_lines(self.scenario, self.capabilities.tensors)
         blocks = [*source.definitions.values()]
         if re.search(r"\blocal\(", body):
@@ -153,17 +147,23 @@ class Reproduction:
     def _training(self) -> Iterator[str]:
         """Yield the lines of the function that trains, and returns whether it is right."""
         taken = {*_EMBEDDABLE, *_IMPORTS, self.subject.expression.partition(".")[0]}
-        variables = variable_names(self.scenario, taken)
+        variables = parameters_text.variable_names(self.scenario, taken)
         uses_mesh = self.capabilities.tensors == "dtensor"
         if uses_mesh:
-            yield from mesh_lines(self.scenario)
-        yield from parameter_lines(self.scenario, variables, uses_mesh=uses_mesh)
+            yield from parameters_text.mesh_lines(self.scenario)
+        yield from parameters_text.parameter_lines(
+            self.scenario, variables, uses_mesh=uses_mesh
+        )
+        subject = f"{self.subject.expression}("
+        if self.scenario.synchronizers == "two":
+            subject = f"TwoSynchronizers({self.subject.expression}, "
+        groups = parameters_text.groups_text(self.scenario, variables)
         training = TrainingText(
             scenario=self.scenario,
             capabilities=self.capabilities,
             methods=self.methods,
             variables=variables,
-            make=self._make(variables),
+            make=f"{subject}{groups}, {bucket_text(self.scenario)}",
             takes_count=self.takes_count,
             pauses=self.pauses,
         )
@@ -174,19 +174,12 @@ class Reproduction:
         yield ""
         yield from self._check(variables[self.shown.spec.name])
 
-    def _make(self, variables: Mapping[str, str]) -> str:
-        subject = f"{self.subject.expression}("
-        if self.scenario.synchronizers == "two":
-            subject = f"TwoSynchronizers({self.subject.expression}, "
-        groups = groups_text(self.scenario, variables)
-        return f"{subject}{groups}, {bucket_text(self.scenario)}"
-
     def _check(self, name: str) -> Iterator[str]:
         shown, dtype = self.shown, self.shown.spec.effective_grad_dtype
         if len(shown.expected) < self.scenario.mesh.num_ranks:
             yield f"if rank not in {[*shown.expected]}:"
             yield "    return True"
-        yield f"expected = {tensor_by_rank(shown.expected, dtype)}"
+        yield f"expected = {parameters_text.tensor_by_rank(shown.expected, dtype)}"
         if self.scenario.update == "in_backward" and shown.moment.point == "reduced":
             yield f"actual = taken.get({name})"
         else:
@@ -204,10 +197,8 @@ class Reproduction:
     def _comparison(self) -> Iterator[str]:
         """Yield the lines of the condition under which a gradient is right."""
         actual, expected = "actual", "expected"
-        if self.shown.may_be_missing:
-            yield "    actual is None or"
-        else:
-            yield "    actual is not None and"
+        missing = "is None or" if self.shown.may_be_missing else "is not None and"
+        yield f"    actual {missing}"
         if step_plan.is_cast(self.scenario, self.shown.moment.step):
             actual, expected = "actual.double()", "expected.double()"
         else:
@@ -221,12 +212,10 @@ class Reproduction:
     def _imports(self, text: str, embedded: Iterable[str]) -> str:
         """Return the imports that a text needs, in three blocks."""
         used = _words([text, *self.subject.search_path])
-        lines = {
-            *_ALWAYS,
-            *embedded,
-            *(_IMPORTS[name] for name in _IMPORTS if name in used),
-        }
-        standard = {line for line in lines if _module(line) in sys.stdlib_module_names}
+        named = (_IMPORTS[name] for name in _IMPORTS if name in used)
+        lines = {*_ALWAYS, *embedded, *named}
+        packages = {line: line.split()[1].partition(".")[0] for line in lines}
+        standard = {line for line in lines if packages[line] in sys.stdlib_module_names}
         own = [*self.subject.search_path, *self.subject.imports]
         blocks = _sorted(standard), _sorted(lines - standard), own
         return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -234,11 +223,6 @@ class Reproduction:
 
 def _words(texts: Iterable[str]) -> set[str]:
     return {word for text in texts for word in re.findall(r"\w+", text)}
-
-
-def _module(line: str) -> str:
-    """Return the package from which a line imports."""
-    return line.split()[1].partition(".")[0]
 
 
 def _sorted(lines: Iterable[str]) -> list[str]:

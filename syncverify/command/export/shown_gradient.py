@@ -36,17 +36,15 @@ def wrong_gradient_of(
     judgement: Judgement, violation: Violation
 ) -> ShownGradient | None:
     """Return the gradient that a violation is about, or else the first wrong one of the run, if any."""
-    step = violation.evidence.step
-    micro_batch = violation.evidence.micro_batch
-    first = None
-    for each in shown_gradients(judgement):
-        if not each.is_wrong:
-            continue
-        is_meant = (each.moment.step, each.moment.micro_batch) == (step, micro_batch)
-        if is_meant and each.spec.name in violation.parameters:
-            return each
-        first = first or each
-    return first
+    moment = violation.evidence.step, violation.evidence.micro_batch
+    wrong = [each for each in shown_gradients(judgement) if each.is_wrong]
+    meant = (
+        each
+        for each in wrong
+        if (each.moment.step, each.moment.micro_batch) == moment
+        and each.spec.name in violation.parameters
+    )
+    return next(meant, wrong[0] if wrong else None)
 
 
 def shown_gradients(judgement: Judgement) -> Iterator[ShownGradient]:

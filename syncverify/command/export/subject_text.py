@@ -40,11 +40,7 @@ class EmbeddedSource:
     definitions: dict[str, str] = field(default_factory=dict)
 
     def add(self, definition: Any) -> None:
-        """Add a function or class with all that it uses.
-
-        Raises:
-            UsageError: The definition has no text of its own.
-        """
+        """Add a definition with all that it uses; raise UsageError if it has no text of its own."""
         # A cache keeps the text of its function.
         definition = inspect.unwrap(definition)
         name: str = getattr(definition, "__name__", type(definition).__name__)
@@ -82,15 +78,19 @@ class EmbeddedSource:
 
     def _add_assigned(self, name: str, home: ModuleType) -> None:
         """Add a constant as the module assigns it, with all that it uses."""
-        assigned = next(
-            each
-            for each in ast.parse(inspect.getsource(home)).body
-            if name in _assigned(each)
-        )
+        statements = ast.parse(inspect.getsource(home)).body
+        assigned = next(each for each in statements if name in _assigned(each))
         tree = _WithoutTypes().visit(assigned)
         for used in _names(tree.value):
             self._use(used, home)
         self.definitions[name] = ast.unparse(tree)
+
+    def with_all(self, definitions: Iterable[Any]) -> EmbeddedSource:
+        """Return this source with more definitions."""
+        source = EmbeddedSource({*self.imports}, {**self.definitions})
+        for each in definitions:
+            source.add(each)
+        return source
 
 
 @functools.cache
@@ -106,30 +106,14 @@ def _imports(module: ModuleType) -> dict[str, str]:
     return lines
 
 
-def embedded(
-    definitions: Iterable[Any], beside: EmbeddedSource | None = None
-) -> EmbeddedSource:
-    """Return the source of some definitions together, and of those in another source."""
-    source = EmbeddedSource()
-    if beside is not None:
-        source.imports.update(beside.imports)
-        source.definitions.update(beside.definitions)
-    for each in definitions:
-        source.add(each)
-    return source
-
-
 class _WithoutTypes(ast.NodeTransformer):
     """Leaves out annotations, `@override` and the contract of a class."""
 
     @override
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         node.returns = None
-        node.decorator_list = [
-            each
-            for each in node.decorator_list
-            if not (isinstance(each, ast.Name) and each.id == "override")
-        ]
+        others = (e for e in node.decorator_list if ast.unparse(e) != "override")
+        node.decorator_list = [*others]
         return self.generic_visit(node)
 
     @override
@@ -140,15 +124,18 @@ class _WithoutTypes(ast.NodeTransformer):
     @override
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         body = [each for each in node.body if _CONTRACT.isdisjoint(_assigned(each))]
-        node.body = [_plain_field(each) for each in body] or [ast.Pass()]
-        return self.generic_visit(node)
+        for number, each in enumerate(body):
+            match each:
+                case ast.AnnAssign(annotation=kind) if "ClassVar" not in ast.dump(kind):
+                    each.annotation = ast.Name("object")  # a dataclass needs some
+                case _:
+                    body[number] = self.visit(each)
+        node.body = body or [ast.Pass()]
+        return node
 
     @override
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        is_field = (
-            isinstance(node.annotation, ast.Name) and node.annotation.id == "object"
-        )
-        if node.value is None or is_field:
+        if node.value is None:
             return node
         return ast.copy_location(ast.Assign([node.target], node.value), node)
 
@@ -160,15 +147,6 @@ def _assigned(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.AnnAssign):
         targets = [statement.target]
     return {each.id for each in targets if isinstance(each, ast.Name)}
-
-
-def _plain_field(statement: ast.stmt) -> ast.stmt:
-    """Keep a field of a dataclass, which needs some annotation."""
-    if isinstance(statement, ast.AnnAssign) and "ClassVar" not in ast.dump(
-        statement.annotation
-    ):
-        statement.annotation = ast.Name("object")
-    return statement
 
 
 def _names(tree: ast.AST) -> Iterator[str]:
@@ -187,11 +165,7 @@ class SubjectText:
 
 
 def subject_text(subject: Subject, folder: Path) -> SubjectText:
-    """Return the text of a subject for a script in a folder.
-
-    Raises:
-        UsageError: No line can import the subject.
-    """
+    """Return the text of a subject for a script; raise UsageError if no line can import it."""
     path = module_path_of(subject.factory)
     if path is None:
         path = BUILT_IN_SUBJECTS.get(subject.name, subject.name)
@@ -210,7 +184,7 @@ def subject_text(subject: Subject, folder: Path) -> SubjectText:
 
 def _with_options(subject: Subject, attribute: str) -> EmbeddedSource:
     """Return the source of an adapter, and a line that sets the options behind its name."""
-    source = embedded([subject.factory])
+    source = EmbeddedSource().with_all([subject.factory])
     if split_options(subject.name)[1]:
         options = getattr(subject.factory, "options", {})
         source.definitions["options"] = f"{attribute}.options = {options!r}"

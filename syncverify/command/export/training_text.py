@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,25 +11,10 @@ from typing import assert_never
 import torch
 
 from syncverify.command.export.parameters_text import local_in_graph, tensor_by_rank
+from syncverify.playing.program import training_program as actions
 from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs.uses import USES
 from syncverify.playing.program.rank_program import BYTES_PER_MB
-from syncverify.playing.program.training_program import (
-    Action,
-    Backward,
-    Call,
-    Change,
-    Drop,
-    Evaluate,
-    Make,
-    Observe,
-    PlainBackward,
-    Recover,
-    Replace,
-    Step,
-    Update,
-    training_program,
-)
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
@@ -54,66 +40,67 @@ class TrainingText:
     takes_count: bool
     pauses: bool
 
-    def up_to(self, end: Observe) -> Iterator[str]:
+    def up_to(self, end: actions.Observe) -> Iterator[str]:
         """Yield the lines up to a moment."""
-        for action in self._actions():
-            if action == end:
-                return
+        program = actions.training_program(self.scenario, takes_count=self.takes_count)
+        listed: list[actions.Action | actions.Step] = [*program.start]
+        for step in program.steps:
+            listed += (step, *step.before, *step.within, *step.after)
+        listed += (program.unbind, *program.after_unbind)
+        for action in itertools.takewhile(lambda each: each != end, listed):
             yield from self._lines(action)
 
-    def _actions(self) -> Iterator[Action | Step]:
-        program = training_program(self.scenario, takes_count=self.takes_count)
-        yield from program.start
-        for step in program.steps:
-            yield from (step, *step.before, *step.within, *step.after)
-        yield from (program.unbind, *program.after_unbind)
-
-    def _lines(self, action: Action | Step) -> Iterator[str]:
+    def _lines(self, action: actions.Action | actions.Step) -> Iterator[str]:
         match action:
-            case Step(number=number):
+            case actions.Step(number=number):
                 yield from ("", f"# step {number}")
-            case Make(count=count):
+            case actions.Make(count=count):
                 given = "" if count is None else f", {count}"
                 yield f"synchronizer = {self.make}{given})"
-            case Call(method="bind") if self.scenario.update == "in_backward":
+            case actions.Call(method="bind") if self.scenario.update == "in_backward":
                 yield from self._bound_with_hooks(action)
-            case Call():
+            case actions.Call():
                 yield from self._call(action)
-            case Backward():
+            case actions.Backward():
                 is_taken = action.is_last and self.scenario.update == "in_backward"
                 if is_taken:
                     yield "taken, is_last = {}, True"
                 yield from self._micro_batch(action)
                 if is_taken:
                     yield "is_last = False"
-            case Evaluate(step=step):
+            case actions.Evaluate(step=step):
                 yield from self._evaluation(step)
-            case Recover(call=call):
+            case actions.Recover(call=call):
                 yield from self._call(call)
-            case Change():
+            case actions.Change():
                 yield from self._change(action)
-            case Replace():
-                yield from self._replace(action)
-            case Drop(every=every, first=first):
+            case actions.Replace(every=every, first=first, factor=factor):
+                for name in [*self.variables.values()][first::every]:
+                    yield f"if {name}.grad is not None:"
+                    yield f"    {name}.grad = {name}.grad * {factor}"
+            case actions.Drop(every=every, first=first):
                 for name in [*self.variables.values()][first::every]:
                     yield f"{name}.grad = None"
-            case Update():
-                yield from self._optimizer()
-            case PlainBackward(step=step):
-                backward = Backward(step, 0, agreed=1)
+            case actions.Update():
+                yield "with torch.no_grad():  # an optimizer clips in place, then updates"
+                yield f"    for parameter in [{', '.join(self.variables.values())}]:"
+                yield "        if parameter.grad is not None:"
+                yield from (f"            {line}" for line in self._update)
+            case actions.PlainBackward(step=step):
+                backward = actions.Backward(step, 0, agreed=1)
                 yield from self._on_each_rank(backward, self._summed)
-            case Observe():
+            case actions.Observe():
                 pass
             case _:
                 assert_never(action)
 
-    def _call(self, call: Call) -> Iterator[str]:
+    def _call(self, call: actions.Call) -> Iterator[str]:
         has_it = call.method in self.methods or call.method in REQUIRED_METHODS
         method = call.method if has_it else call.otherwise
         if method is not None:
             yield f"synchronizer.{method}({', '.join(map(str, call.arguments))})"
 
-    def _bound_with_hooks(self, bind: Call) -> Iterator[str]:
+    def _bound_with_hooks(self, bind: actions.Call) -> Iterator[str]:
         """Yield the lines of a hook that updates parameters inside of backward, and of `bind()`."""
         yield "taken, is_last = {}, False"
         yield ""
@@ -133,12 +120,7 @@ class TrainingText:
                 name = self.variables[spec.name]
                 yield f"{name}.register_post_accumulate_grad_hook(step)"
 
-    def _replace(self, action: Replace) -> Iterator[str]:
-        for name in [*self.variables.values()][action.first :: action.every]:
-            yield f"if {name}.grad is not None:"
-            yield f"    {name}.grad = {name}.grad * {action.factor}"
-
-    def _change(self, change: Change) -> Iterator[str]:
+    def _change(self, change: actions.Change) -> Iterator[str]:
         listed = ", ".join(self.variables.values())
         match change.kind:
             case "cast":
@@ -151,9 +133,8 @@ class TrainingText:
 
     def frozen_at_first(self) -> Iterator[str]:
         """Yield the lines that freeze parameters before `bind()`."""
-        if any(
-            step_plan.is_frozen(self.scenario, spec, -1) for spec in self._freezable
-        ):
+        freezable = self._freezable
+        if any(step_plan.is_frozen(self.scenario, each, -1) for each in freezable):
             yield from self._frozen(-1)
 
     @property
@@ -166,21 +147,13 @@ class TrainingText:
             is_frozen = step_plan.is_frozen(self.scenario, spec, step)
             yield f"{self.variables[spec.name]}.requires_grad_({not is_frozen})"
 
-    def _optimizer(self) -> Iterator[str]:
-        yield "with torch.no_grad():  # an optimizer clips in place, then updates"
-        listed = ", ".join(self.variables.values())
-        yield f"    for parameter in [{listed}]:"
-        yield "        if parameter.grad is not None:"
-        yield from (f"            {line}" for line in self._update)
-
     @property
     def _update(self) -> list[str]:
-        """The lines of an update of a parameter."""
         scaled = f"local(parameter.grad).mul_({GRADIENT_SCALE})"
         keeps = self.capabilities.owns_parameters
         return [scaled] if keeps else [scaled, "local(parameter).add_(1)"]
 
-    def _micro_batch(self, backward: Backward) -> Iterator[str]:
+    def _micro_batch(self, backward: actions.Backward) -> Iterator[str]:
         yield f"# micro-batch {backward.micro_batch} of {backward.agreed}"
         if backward.micro_batch and self.pauses:
             yield "time.sleep(0.5)  # a real forward takes longer than a reduction beside it"
@@ -198,17 +171,15 @@ class TrainingText:
         plain = tuple(replace(spec, use=PLAIN) for spec in self.scenario.parameters)
         text = replace(self, scenario=replace(self.scenario, parameters=plain))
 
-        def lines(terms: Terms) -> Iterator[str]:
-            value = " + ".join(terms.values())
-            is_own = "evaluate" in self.methods
-            yield "with torch.no_grad():"
-            yield (
-                f"    synchronizer.evaluate(lambda: {value})"
-                if is_own
-                else f"    {value}"
-            )
+        how = (
+            "synchronizer.evaluate(lambda: {})" if "evaluate" in self.methods else "{}"
+        )
 
-        yield from text._on_each_rank(Backward(step, 0, agreed=1), lines)  # noqa: SLF001
+        def lines(terms: Terms) -> Iterator[str]:
+            yield "with torch.no_grad():"
+            yield f"    {how.format(' + '.join(terms.values()))}"
+
+        yield from text._on_each_rank(actions.Backward(step, 0, agreed=1), lines)  # noqa: SLF001
 
     def _run(self, terms: Terms) -> str:
         """Return the call that runs the backward of a scenario with another word than `plain`."""
@@ -246,7 +217,7 @@ class TrainingText:
         yield ")"
 
     def _on_each_rank(
-        self, backward: Backward, lines: Callable[[Terms], Iterator[str]]
+        self, backward: actions.Backward, lines: Callable[[Terms], Iterator[str]]
     ) -> Iterator[str]:
         """Yield lines made of the terms of a loss; ranks with different terms get different lines."""
         alike: dict[tuple[str, ...], list[int]] = {}
@@ -267,9 +238,8 @@ class TrainingText:
             yield from _indented(text)
 
     def _terms(
-        self, names: tuple[str, ...], ranks: list[int], backward: Backward
+        self, names: tuple[str, ...], ranks: list[int], backward: actions.Backward
     ) -> dict[str, str]:
-        """Return the terms of a loss of some parameters."""
         specs = {spec.name: spec for spec in self.scenario.parameters}
         terms = dict[str, str]()
         for position, name in enumerate(names):
@@ -279,14 +249,15 @@ class TrainingText:
                 terms[name] = self._term(specs[name], ranks, backward)
         for spec in self.scenario.parameters:
             if spec.used == "undefined" and spec.requires_grad:
-                terms[f"{spec.name}, undefined"] = (
-                    f"undefined_gradient({self._part(spec)})"
-                )
+                term = f"undefined_gradient({self._part(spec)})"
+                terms[f"{spec.name}, undefined"] = term
         if not names and backward.fails:
             terms[""] = f"failing_term({_CPU})"
         return terms or {"": "torch.zeros((), requires_grad=True)"}
 
-    def _term(self, spec: ParameterSpec, ranks: list[int], backward: Backward) -> str:
+    def _term(
+        self, spec: ParameterSpec, ranks: list[int], backward: actions.Backward
+    ) -> str:
         """Return a term whose gradient is the contribution of this rank and micro-batch."""
         scale = magnitude(self.scenario, spec)
         in_constant = scale if spec.use == PLAIN else 1

@@ -37,7 +37,6 @@ from syncverify.search.judge import Backend, Identity
 from syncverify.search.observation import (
     INTERRUPTED,
     Observing,
-    RatedFeature,
     features_beyond,
     observe,
 )
@@ -75,13 +74,10 @@ def with_features(
     observing: Observing,
     known: Collection[Identity],
 ) -> Report:
-    """Observe the features beyond the contract of a subject.
+    """Return the report of a search with an entry for each feature that the contract lacks.
 
     `known` has the identities of violations of plain training steps, which say nothing of a
     feature.
-
-    Returns:
-        The report of a search, with one entry for each feature that the contract does not promise.
 
     Raises:
         ObservationInterrupted: An interrupt; features that it met are not tried.
@@ -93,8 +89,17 @@ def with_features(
         for number, feature in enumerate(features, start=1):
             observing.tell(feature, number, len(features), None)
             observation = next(observations)
-            observed.append(_observed_feature(observation, report.names))
-            observing.tell(feature, number, len(features), observation.rating)
+            found, texts = observation.found, dict[str, str]()
+            if found is not None:
+                texts = {
+                    "summary": found.violation.summary,
+                    "token": found.token,
+                    "diagnosis": violation_text(found, **report.names),
+                }
+            rating, counts = observation.rating, dict(observation.counts)
+            each = ObservedFeature(feature, rating, counts, observation.reason, **texts)
+            observed.append(each)
+            observing.tell(feature, number, len(features), rating)
     except KeyboardInterrupt:
         observed += (
             ObservedFeature(feature, "not tried", reason=INTERRUPTED)
@@ -102,22 +107,6 @@ def with_features(
         )
         raise ObservationInterrupted(replace(report, beyond=tuple(observed))) from None
     return replace(report, beyond=tuple(observed))
-
-
-def _observed_feature(
-    observation: RatedFeature, names: dict[str, str]
-) -> ObservedFeature:
-    found, texts = observation.found, dict[str, str]()
-    if found is not None:
-        texts = {
-            "summary": found.violation.summary,
-            "token": found.token,
-            "diagnosis": violation_text(found, **names),
-        }
-    counts, reason = dict(observation.counts), observation.reason
-    return ObservedFeature(
-        observation.feature, observation.rating, counts, reason, **texts
-    )
 
 
 @default_torch_state()
@@ -150,10 +139,8 @@ def run_search(
             saved = replace(saved, only=campaign.done.saved_before)
         replay = replay_saved(saved, backend, keeping, max_ranks=settings.ranks)
         results = list[SearchResult]()
-        if not (
-            replay.result.stopped
-            or (settings.stop_at_first and replay.result.violations)
-        ):
+        has_first = settings.stop_at_first and replay.result.violations
+        if not (replay.result.stopped or has_first):
             results.append(
                 search(
                     subject,
@@ -173,13 +160,14 @@ def run_search(
     report = _report(subject, backend, settings, replay, result)
     report = replace(report, explored=(*report.explored, *notes))
     if result.stopped:
-        not_tried = _not_tried(settings.examples, result, subject, observing)
-        return replace(report, not_tried=not_tried)
-    if (
-        observing is None
-        or settings.exhaustive
-        or (settings.stop_at_first and result.violations)
-    ):
+        num_left = max(0, settings.examples - result.num_examples)
+        num_beyond = len(features_beyond(subject.capabilities)) if observing else 0
+        if not (num_left or num_beyond):
+            return report
+        left = NotTried(num_left, settings.examples, num_beyond, result.stopped)
+        return replace(report, not_tried=left)
+    has_first = settings.stop_at_first and result.violations
+    if observing is None or settings.exhaustive or has_first:
         return report
     limit = settings.time_limit_seconds
     observing = replace(
@@ -208,7 +196,6 @@ def _report(
     replay: Replay,
     result: SearchResult,
 ) -> Report:
-    """Return the report of a search, its violations diagnosed."""
     own, statistics = subject.capabilities, result.statistics
     found = all_diagnosed(result.violations, subject, backend, settings.ranks)
     bound = None
@@ -249,20 +236,6 @@ def _report(
     )
 
 
-def _not_tried(
-    num_examples: int,
-    result: SearchResult,
-    subject: Subject,
-    observing: Observing | None,
-) -> NotTried | None:
-    """Return what a search left out that ended early; None if nothing."""
-    num_left = max(0, num_examples - result.num_examples)
-    num_beyond = len(features_beyond(subject.capabilities)) if observing else 0
-    if not (num_left or num_beyond):
-        return None
-    return NotTried(num_left, num_examples, num_beyond, result.stopped)
-
-
 def check_schedules(schedules: str, backend: str) -> ScheduleChoice:
     """Return a choice of schedules that a user wrote; raise UsageError if a backend cannot play it."""
     choice = ScheduleChoice.parse(schedules)
@@ -296,24 +269,21 @@ def _check_numbers(backend: AnyBackend, settings: Settings) -> None:
         if value is not None and not value > 0:
             raise UsageError(f"expected {name} > 0, got {value}")
     check_ranks(backend.name, ranks)
-    if settings.cluster is not None and jobs > 1:
+    cluster, of_one = (
+        settings.cluster,
+        "torchrun's processes are the ranks of one search",
+    )
+    if cluster is not None and jobs > 1:
         raise UsageError(
-            f"expected jobs or a cluster, got {jobs} jobs and {settings.cluster!r}: "
-            "workers of this machine are local:N"
+            f"expected jobs or a cluster, got {jobs} jobs and {cluster!r}: workers of this "
+            "machine are local:N"
         )
     if not isinstance(backend, TorchrunBackend):
         return
-    if settings.cluster is not None:
-        raise UsageError(
-            f"expected no cluster, got {settings.cluster!r}: torchrun's processes are the "
-            "ranks of one search"
-        )
-    if ranks > backend.world_size:
-        raise UsageError(
-            f"expected ranks <= {backend.world_size}, the torchrun job's, got {ranks}"
-        )
+    most = backend.world_size
+    if cluster is not None:
+        raise UsageError(f"expected no cluster, got {cluster!r}: {of_one}")
+    if ranks > most:
+        raise UsageError(f"expected ranks <= {most}, the torchrun job's, got {ranks}")
     if jobs > 1:
-        raise UsageError(
-            f"expected jobs of 1, got {jobs}: torchrun's processes are the ranks of "
-            "one search"
-        )
+        raise UsageError(f"expected jobs of 1, got {jobs}: {of_one}")

@@ -13,10 +13,10 @@ Note [A fix costs no more]
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from syncverify.explain.repair.cost import Cost
 from syncverify.judge.violation import Identity
@@ -29,12 +29,12 @@ _MIN_COMPARED = 3
 _SPARE_BYTES = 64  # of each rank
 
 
-@dataclass(frozen=True, slots=True)
-class _Bucket:
-    """A bucket that is filled up to the cap, in the order of backward."""
+class _Bucket(NamedTuple):
+    """Gradients of a kind that are reduced together, or one of them."""
 
-    num_bytes: int
+    kind: tuple[object, ...]
     num_axes: int  # over which it is reduced
+    num_bytes: int
     full_at: float  # share of backward that is over when its last gradient comes
 
 
@@ -48,9 +48,8 @@ class Needs:
     # Bytes of full buckets, which need not wait for the end of backward; of each kind of
     # parameters, up to the cap may stay for the last bucket.
     early_bytes: int
-    full_at: float = (
-        1.0  # mean share of backward that is over when a bucket is full, by bytes
-    )
+    # Mean share of backward that is over when a bucket is full, by bytes.
+    full_at: float = 1.0
     most_axes: int = 1  # over which one gradient is reduced
 
     @classmethod
@@ -59,10 +58,14 @@ class Needs:
         parameters = early_bytes = 0
         buckets = list[_Bucket]()
         for rank in range(scenario.mesh.num_ranks):
-            sizes = [*_sizes(scenario, rank)]
-            parameters += sum(axes for _, axes, _, _ in sizes)
-            early_bytes += _full_bytes(sizes, scenario.bucket_cap_bytes)
-            buckets += _buckets(sizes, scenario.bucket_cap_bytes)
+            gradients = [*_gradients(scenario, rank)]
+            parameters += sum(each.num_axes for each in gradients)
+            total = Counter[tuple[object, int]]()
+            for each in gradients:
+                total[each.kind, each.num_axes] += each.num_bytes
+            for (_, axes), size in total.items():
+                early_bytes += axes * max(0, size - scenario.bucket_cap_bytes)
+            buckets += _filled(gradients, scenario.bucket_cap_bytes)
         num_bytes = sum(each.num_axes * each.num_bytes for each in buckets)
         waited = sum(each.num_axes * each.num_bytes * each.full_at for each in buckets)
         steps = scenario.num_steps
@@ -76,40 +79,28 @@ class Needs:
         )
 
 
-# Kind of a gradient, number of mesh axes over which it is reduced, its bytes, and the share of
-# backward that is over when it comes: each takes as long.
-_Size = tuple[tuple[object, ...], int, int, float]
-
-
-def _sizes(scenario: Scenario, rank: int) -> Iterator[_Size]:
-    """Yield the reduced gradients of a rank, which come from the last parameter to the first."""
+def _gradients(scenario: Scenario, rank: int) -> Iterator[_Bucket]:
+    """Yield the reduced gradients of a rank, from the last parameter to the first."""
     trained = [spec for spec in reversed(scenario.parameters) if spec.requires_grad]
     for position, spec in enumerate(trained, start=1):
         axes = len(reduce_axes(scenario.mesh, spec))
         if axes:
             kind = spec.group, spec.effective_grad_dtype, spec.placements, spec.on_mesh
             size = local_bytes(scenario.mesh, spec, rank)
-            yield kind, axes, size, position / len(trained)
+            yield _Bucket(kind, axes, size, position / len(trained))
 
 
-def _buckets(sizes: Iterable[_Size], cap: int) -> Iterator[_Bucket]:
+def _filled(gradients: Iterable[_Bucket], cap: int) -> Iterator[_Bucket]:
+    """Yield the buckets that are filled up to the cap, one after the other."""
     filling = dict[object, _Bucket]()
-    for kind, axes, size, share in sizes:
-        known = filling.get(kind)
-        if known is not None and known.num_bytes + size > cap:
+    for each in gradients:
+        known = filling.get(each.kind)
+        if known is not None and known.num_bytes + each.num_bytes > cap:
             yield known
             known = None
         filled = known.num_bytes if known else 0
-        filling[kind] = _Bucket(filled + size, axes, share)
+        filling[each.kind] = each._replace(num_bytes=filled + each.num_bytes)
     yield from filling.values()
-
-
-def _full_bytes(sizes: Iterable[_Size], cap: int) -> int:
-    """Return the bytes of all parameters but those that may be in the last bucket of a kind."""
-    total = Counter[tuple[object, int]]()
-    for kind, axes, size, _ in sizes:
-        total[kind, axes] += size
-    return sum(axes * max(0, size - cap) for (_, axes), size in total.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +134,13 @@ class Measured:
         is_whole = sent * self.scenario.num_steps >= self.needs.num_bytes
         return bool(sent) and (self.reaches_end or is_whole)
 
-    def complete(self, count: int) -> int:
-        """Return the launches of all bytes of the scenario, if `count` took those that were sent."""
-        sent, needed = self.cost.reduced_bytes, self.needs.num_bytes
-        return math.ceil(count * needed / sent) if sent else 0
+    def goes_alone(self, count: int) -> bool:
+        """Tell whether each parameter goes alone, if `count` launches took the bytes that were sent."""
+        sent, needs = self.cost.reduced_bytes, self.needs
+        return math.ceil(count * needs.num_bytes / sent) >= needs.of_parameters
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(NamedTuple):
     """How a subject sends: each parameter alone, or several together; None if it is unknown."""
 
     launches_alone: bool | None  # each reduction has one parameter
@@ -166,23 +156,17 @@ class Style:
         ]
         if not telling:
             return cls(None, None)
-        of_parts = [each.needs.of_parameters for each in telling]
-        launches = [each.complete(each.cost.reductions) for each in telling]
-        bursts = [each.complete(each.cost.bursts) for each in telling]
         return cls(
-            all(map(operator.ge, launches, of_parts)),
-            all(map(operator.ge, bursts, of_parts)),
+            all(each.goes_alone(each.cost.reductions) for each in telling),
+            all(each.goes_alone(each.cost.bursts) for each in telling),
         )
 
 
 def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
-    """Name what gets worse by a change, also where too few scenarios can be compared.
+    """Name what gets worse by a change, or that too few scenarios can be compared; None if nothing.
 
     The costs are those of the same scenarios with the change. None is played after one that is
     worse.
-
-    Returns:
-        A few words; None if nothing gets worse.
     """
     style = Style.of(before)
     for measured, cost in zip(before, after, strict=True):
@@ -237,11 +221,8 @@ def _worse_than_wrong(measured: Measured, after: Cost, style: Style) -> Iterator
 
 def _more_than_needed(measured: Measured, after: Cost, style: Style) -> Iterator[str]:
     """Compare with what is needed: the unchanged subject does not reach the end."""
-    needs = measured.needs
-    if after.reductions > max(
-        measured.cost.reductions,
-        _accepted(needs, alone=style.launches_alone is not False),
-    ):
+    most = _accepted(measured.needs, alone=style.launches_alone is not False)
+    if after.reductions > max(measured.cost.reductions, most):
         yield "more launches than the program needs"
 
 

@@ -18,24 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from typing_extensions import override
 
 from syncverify.judge.ordering.clocks import Lane
 from syncverify.judge.ordering.happens_before import Observer, walk
-from syncverify.sim.recording.operators import Effects
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.recording.raw_accesses import RawAccess, RawFree, RawPlace, merged
-from syncverify.trace.records import (
-    Access,
-    CollectiveLaunch,
-    MemoryUse,
-    Moment,
-    SubjectCall,
-    TraceRecord,
-)
+from syncverify.trace import records
 from syncverify.trace.run import Traces
 from syncverify.trace.source_lines import NoLine
 
@@ -80,39 +72,34 @@ class MeasuringRecorder(RankRecorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.everything: list[TraceRecord] = []
+        self.everything: list[records.TraceRecord] = []
         self.peak_bytes = 0
 
     @override
     def launch(
         self, operation: str, tensors: list[torch.Tensor], **fields: Any
-    ) -> CollectiveLaunch:
+    ) -> records.CollectiveLaunch:
         launched = super().launch(operation, tensors, **fields)
         self._note_memory()
         return launched
 
     @override
-    def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
+    def _finished(
+        self, raw: list[RawAccess | RawFree | RawPlace]
+    ) -> list[records.TraceRecord]:
         self.everything = merged(self.trace, raw, keeps_everything=True)
         return super()._finished(raw)
 
     @override
     @contextmanager
-    def calling(self, moment: Moment) -> Iterator[None]:
+    def calling(self, moment: records.Moment) -> Iterator[None]:
         with super().calling(moment):
             yield
         self._note_memory()
 
     @override
-    def _note_operator(
-        self,
-        position: int,
-        effects: Effects,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None,
-        result: Any,
-    ) -> None:
-        super()._note_operator(position, effects, args, kwargs, result)
+    def _note_operator(self, *noted: Any) -> None:
+        super()._note_operator(*noted)
         self._note_memory()
 
     def _note_memory(self) -> None:
@@ -125,58 +112,62 @@ def cost_of(traces: Traces, peak_bytes: int = 0) -> Cost:
     reductions = [each for each in launches if each.reduces]
     overlaps = _Overlaps()
     walk(traces, "stream", overlaps)
+    early = [(one, each) for each in overlaps.backwards for one in each.launched]
+    waited = sum(
+        one.num_bytes * one.num_operators_before / (each.num_operators or 1)
+        for one, each in early
+    )
     return Cost(
         launches=len(launches),
         reductions=len(reductions),
         bursts=sum(map(_num_bursts, traces)),
         reduced_bytes=sum(map(bytes_of, reductions)),
-        early_bytes=overlaps.early_bytes,
+        early_bytes=sum(one.num_bytes for one, _ in early),
         followed=overlaps.followed,
         beside=overlaps.beside,
-        waited=round(overlaps.waited, 6),
+        waited=round(waited, 6),
         peak_bytes=peak_bytes,
     )
 
 
-def bytes_of(launch: CollectiveLaunch) -> int:
+def bytes_of(launch: records.CollectiveLaunch) -> int:
     """Return the bytes that a rank contributes to a collective."""
     dtype: torch.dtype | None = getattr(torch, launch.dtype, None)
     return launch.numel * (dtype.itemsize if dtype else 0)
 
 
-def _is_of_a_step(record: TraceRecord) -> TypeGuard[CollectiveLaunch]:
+def _is_of_a_step(record: records.TraceRecord) -> TypeGuard[records.CollectiveLaunch]:
     return (
-        isinstance(record, CollectiveLaunch)
+        isinstance(record, records.CollectiveLaunch)
         and len(record.ranks) > 1
         and record.moment.phase in {"backward", "wait"}
     )
 
 
-def _num_bursts(trace: Sequence[TraceRecord]) -> int:
+def _num_bursts(trace: Sequence[records.TraceRecord]) -> int:
     count, is_going_on = 0, False
     for record in trace:
-        if isinstance(record, SubjectCall) or _is_backward(record):
+        if isinstance(record, records.SubjectCall) or _is_backward(record):
             is_going_on = False
         elif _is_of_a_step(record) and not is_going_on:
             count, is_going_on = count + 1, True
     return count
 
 
-def _is_backward(record: TraceRecord) -> bool:
+def _is_backward(record: records.TraceRecord) -> bool:
     """Tell whether autograd queued an operator."""
     return (
-        isinstance(record, Access)
+        isinstance(record, records.Access)
         and record.source == NoLine.AUTOGRAD
         and record.moment.phase == "backward"
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Early:
+class _Early(NamedTuple):
     """A reduction that was launched in backward."""
 
     lane: int
-    count: int  # entry of the reduction in its lane
+    entry: int  # of the reduction, in its lane
     num_bytes: int
     num_operators_before: int  # of the backward, before the launch
 
@@ -185,7 +176,7 @@ class _Early:
 class _Backward:
     """The backward of one micro-batch on one rank."""
 
-    moment: Moment
+    moment: records.Moment
     launched: list[_Early] = field(default_factory=list)
     num_operators: int = 0
 
@@ -194,31 +185,17 @@ class _Overlaps(Observer):
     """Counts the operators that may run beside each early reduction; the sums are those of `Cost`."""
 
     def __init__(self) -> None:
-        self._backwards = list[_Backward]()
+        self.backwards = list[_Backward]()
         self._now = dict[int, _Backward]()  # by rank
         self.followed = self.beside = 0
 
-    @property
-    def early_bytes(self) -> int:
-        """Bytes of reductions that are launched before backward ends."""
-        return sum(e.num_bytes for each in self._backwards for e in each.launched)
-
-    @property
-    def waited(self) -> float:
-        """Bytes of each early reduction, times the share of the backward that came before."""
-        return sum(
-            early.num_bytes * early.num_operators_before / (each.num_operators or 1)
-            for each in self._backwards
-            for early in each.launched
-        )
-
     @override
-    def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
+    def queued(self, index: int, lane: Lane, use: records.MemoryUse) -> None:
         now = self._now.get(lane.rank)
         if now is None or now.moment != use.moment:
             now = self._now[lane.rank] = _Backward(use.moment)
-            self._backwards.append(now)
-        if isinstance(use, CollectiveLaunch):
+            self.backwards.append(now)
+        if isinstance(use, records.CollectiveLaunch):
             if use.reduces and use.moment.phase == "backward":
                 entry, before = lane.clock[lane.index], now.num_operators
                 now.launched.append(_Early(lane.index, entry, bytes_of(use), before))
@@ -226,5 +203,5 @@ class _Overlaps(Observer):
             now.num_operators += 1
             for early in now.launched:
                 self.followed += early.num_bytes
-                if lane.clock.get(early.lane, 0) < early.count:
+                if lane.clock.get(early.lane, 0) < early.entry:
                     self.beside += early.num_bytes

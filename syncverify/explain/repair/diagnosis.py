@@ -43,7 +43,6 @@ def all_diagnosed(
         return [*entries]
     if entries:
         tell_owner(Found)
-
     if not isinstance(backend, SimBackend):
         return [diagnosed(each, subject, backend) for each in entries]
 
@@ -73,12 +72,10 @@ def diagnosed_by_fix(
                 break
         else:
             new = diagnose(entry)
-            same = [
-                each for each in reported if _is_mended(each, new, subject, backend)
-            ]
-            reported = [each for each in reported if each not in same]
-            for each in same:
-                new = _with(new, each)
+            for each in [*reported]:
+                if _is_mended(each, new, subject, backend):
+                    reported.remove(each)
+                    new = _with(new, each)
             reported.append(new)
     return reported
 

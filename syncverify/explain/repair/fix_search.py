@@ -90,9 +90,8 @@ class _Search:
 
     def best(self) -> Fix | None:
         """Return the fix that launches the most before backward ends, the shortest of equals."""
-        if not self.accepted:
-            return None
-        return max(self.accepted, key=lambda each: each[0])[1]
+        best = max(self.accepted, key=lambda each: each[0], default=None)
+        return best[1] if best else None
 
 
 def _silences(edit: Edit, game: Game) -> bool:
@@ -110,14 +109,10 @@ def _silences(edit: Edit, game: Game) -> bool:
 
 def _set_back(game: Game) -> Fix | None:
     """Return a change that sets back what a step left over, if there is one that mends."""
+    checks = game.mends, game.is_harmless, game.costs_no_more_where_right
     for source in _sources(game.functions()):
         for edit in set_back(source, game.found.left_over):
-            if (
-                game.mends(edit)
-                and game.is_harmless(edit)
-                and game.costs_no_more_where_right(edit)
-                and game.is_confirmed(edit)
-            ):
+            if all(holds(edit) for holds in (*checks, game.is_confirmed)):
                 return replace(game.fix(edit), sets_back=True)
     return None
 

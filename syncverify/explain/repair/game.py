@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 from syncverify.errors import LayerError
@@ -50,7 +50,7 @@ class Game(Case):
     """The plays of one violation's scenario with changes."""
 
     num_slow_runs: int = 0  # that were ended from outside
-    _files: dict[str, LiveFile] = field(default_factory=dict)
+    _file: Callable[[str], LiveFile] = field(default_factory=lambda: cache(LiveFile))
     _plays: dict[tuple[Scenario, Edit | None], Measured] = field(default_factory=dict)
     _num_looks: int = 0
 
@@ -125,18 +125,17 @@ class Game(Case):
     def _other(self, scenario: Scenario, edit: Edit | None) -> Measured:
         """Play another scenario, once for each change."""
         if (scenario, edit) not in self._plays:
-            self._plays[scenario, edit] = self._measured(scenario, edit)
+            ranks = range(scenario.mesh.num_ranks)
+            recorders = tuple(MeasuringRecorder() for _ in ranks)
+            run = self._run(scenario, edit, recorders)
+            found, cost = None, Cost()
+            if run is not None:
+                found = self.identities_of(scenario, run)
+                peak_bytes = sum(each.peak_bytes for each in recorders)
+                cost = cost_of([each.everything for each in recorders], peak_bytes)
+            reaches_end = run is not None and run.fault is None
+            self._plays[scenario, edit] = Measured(scenario, found, reaches_end, cost)
         return self._plays[scenario, edit]
-
-    def _measured(self, scenario: Scenario, edit: Edit | None) -> Measured:
-        recorders = tuple(MeasuringRecorder() for _ in range(scenario.mesh.num_ranks))
-        run = self._run(scenario, edit, recorders)
-        if run is None:
-            return Measured(scenario, None, reaches_end=False, cost=Cost())
-        found = self.identities_of(scenario, run)
-        traces = [each.everything for each in recorders]
-        cost = cost_of(traces, sum(each.peak_bytes for each in recorders))
-        return Measured(scenario, found, run.fault is None, cost)
 
     def look(self, edit: Edit) -> Scope:
         """Play the scenario with a line that notes the names in its scope."""
@@ -190,10 +189,9 @@ class Game(Case):
         factory: Any = self.subject.factory
         path = inspect.getsourcefile(factory) if inspect.isclass(factory) else None
         source = source_of(path) if path and is_subject_line(path) else None
-        if source is None:
-            return
-        for node in (node for owner in source.classes for node in owner.body):
-            if isinstance(node, ast.FunctionDef):
+        classes = source.classes if source else ()
+        for node in (node for owner in classes for node in owner.body):
+            if source and isinstance(node, ast.FunctionDef):
                 yield source.line(node.lineno)
 
     def fix(self, edit: Edit) -> Fix:
@@ -248,8 +246,3 @@ class Game(Case):
         if run.fault is not None:
             self.num_slow_runs += run.fault.kind in ENDED_FROM_OUTSIDE
         return run
-
-    def _file(self, path: str) -> LiveFile:
-        if path not in self._files:
-            self._files[path] = LiveFile(path)
-        return self._files[path]

@@ -40,7 +40,6 @@ from syncverify.plain_text import counted
 from syncverify.scenario.layout import local_shape
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.search.found_violation import FoundViolation, LeftOut
-from syncverify.subjects.subject import Subject
 from syncverify.trace.records import (
     CollectiveKey,
     CollectiveLaunch,
@@ -78,8 +77,7 @@ _METHODS: Final[Mapping[str, str]] = {
 def left_out(case: Case) -> tuple[LeftOut, ...]:
     """Return the places in the subject of a missing launch, a missing wait or missing cleaning.
 
-    Returns:
-        Lines with their code; none for causes that have lines of their own.
+    Causes that have lines of their own have no places.
     """
     found, cause = case.found, case.found.violation.cause
     if cause == "read_before_reduced":
@@ -91,30 +89,26 @@ def left_out(case: Case) -> tuple[LeftOut, ...]:
     step = found.violation.evidence.step or 0
     rank = min(found.violation.ranks, default=0)
     ran = lines_of_step(case, rank=rank, step=step)
-    if cause in _OF_A_REST:
-        rounding = next(_rounded_down(case, ran), None)
-        if rounding is not None:
-            return (rounding,)
+    if cause in _OF_A_REST and (rounding := next(_rounded_down(case, ran), None)):
+        return (rounding,)
     if cause in _NOT_LAUNCHED:
-        return tuple(_skipping(step, ran, case))
-    if cause in _METHODS:
-        return tuple(_clearing(_METHODS[cause], case.subject, ran))
-    return ()
-
-
-def _skipping(step: int, ran: RanLines, case: Case) -> Iterator[LeftOut]:
-    places = [*dict.fromkeys(skipped_launches(ran))]
-    if len(places) > 1:
-        places = [*dict.fromkeys(skipped_launches(ran, _kept_rightly(case)))]
-    for place in places[:_NUM_SHOWN]:
-        yield _at(place, f"in step {step} it led to no collective")
+        places = [*dict.fromkeys(skipped_launches(ran))]
+        if len(places) > 1:
+            places = [*dict.fromkeys(skipped_launches(ran, _kept_rightly(case)))]
+        why = f"in step {step} it led to no collective"
+        return tuple(_at(place, why) for place in places[:_NUM_SHOWN])
+    if cause not in _METHODS:
+        return ()
+    name = _METHODS[cause]
+    place = line_of(getattr(case.subject.factory, name, None))
+    place = place or function_named(name, ran)
+    return (_at(place, "which has to clear it"),) if place else ()
 
 
 def _kept_rightly(case: Case) -> set[SourceLine] | None:
     """Return the statements that keep a collective from running in right scenarios.
 
-    Returns:
-        Statements; None where no drawn scenario with a reduction is right.
+    The value is None where no drawn scenario with a reduction is right.
     """
     places = list[set[SourceLine]]()
     for scenario, run in case.right_scenarios():
@@ -125,12 +119,6 @@ def _kept_rightly(case: Case) -> set[SourceLine] | None:
     return set().union(*places) if places else None
 
 
-def _clearing(name: str, subject: Subject, ran: RanLines) -> Iterator[LeftOut]:
-    place = line_of(getattr(subject.factory, name, None)) or function_named(name, ran)
-    if place is not None:
-        yield _at(place, "which has to clear it")
-
-
 def _at(place: SourceLine, why: str, *, rounds_down: bool = False) -> LeftOut:
     return LeftOut(CodeLine(place, code_of_line(place)), why, rounds_down)
 
@@ -139,11 +127,8 @@ def _partly_waited(case: Case) -> tuple[LeftOut, ...]:
     """Return the lines that wait for others of the collectives that a race is about.
 
     A smallest scenario may launch one collective alone. So a scenario with one more parameter
-    is played as well.
-
-    Returns:
-        The lines, each with its numbers of collectives. None where all collectives of the
-        launching line are waited for, or no one is.
+    is played as well. There are no lines where all collectives of the launching line are waited
+    for, or no one is.
     """
     own, race = case.found.scenario, case.found.violation.evidence.unordered
     if not (isinstance(race, Race) and isinstance(race.first, CollectiveLaunch)):
@@ -207,14 +192,9 @@ def _divisions(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
                     func=ast.Name(id="int" | "floor") | ast.Attribute(attr="floor"),
                     args=[ast.BinOp(left=whole, op=ast.Div(), right=by)],
                 )
-            ) if not _is_rounded_up(whole, by):
-                yield node, whole, by
-
-
-def _is_rounded_up(whole: ast.expr, by: ast.expr) -> bool:
-    """Tell whether a dividend makes the quotient a number that is rounded up."""
-    is_negative = isinstance(whole, ast.UnaryOp)
-    return is_negative or f"{ast.unparse(by)} - 1" in ast.unparse(whole)
+            ) if not isinstance(whole, ast.UnaryOp):
+                if f"{ast.unparse(by)} - 1" not in ast.unparse(whole):  # rounded up
+                    yield node, whole, by
 
 
 def _sizes_left_out(found: FoundViolation) -> Iterator[int]:

@@ -24,7 +24,7 @@ from syncverify.explain.case import SLOW, Case
 from syncverify.judge.violation import Identity
 from syncverify.search.plain_state import NOT_SET, LeftOver, Spot, state_of
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.subjects.subject import Subject, same_signature
+from syncverify.subjects.subject import same_signature
 from syncverify.subjects.subject_api import Synchronizer
 from syncverify.trace.records import Moment
 from syncverify.trace.run import Run
@@ -43,8 +43,7 @@ def left_over(case: Case) -> tuple[LeftOver, ...]:
     if not (is_played and is_repeatable) or violation.evidence.step == 0:
         return ()
     plays = _Plays(case.found, case.subject, case.backend)
-    rank = min(violation.ranks, default=0)
-    differing = plays.differing(rank)
+    differing = plays.differing(min(violation.ranks, default=0))
     patterns = [*dict.fromkeys(each.pattern for each in differing)][:_MAX_PATTERNS]
     chosen = plays.needed(patterns)
     firsts = {each.pattern: each for each in reversed(differing)}
@@ -75,7 +74,7 @@ class _Plays(Case):
             return []
         if not self._is_mended_by(patterns):
             alone = ([each] for each in patterns if len(patterns) > 1)
-            return next((each for each in alone if self._is_mended_by(each)), [])
+            return next(filter(self._is_mended_by, alone), [])
         chosen = patterns
         for each in reversed(patterns):
             fewer = [other for other in chosen if other != each]
@@ -96,41 +95,30 @@ class _Plays(Case):
         return self.is_mended(after, self._before)
 
     def _played(self, patterns: Collection[str]) -> tuple[Run, list[_Watch]]:
-        scenario = self.found.scenario
+        scenario, factory = self.found.scenario, self.subject.factory
         made: dict[int, Synchronizer] = {}
-        watches = [
-            _Watch(made, patterns, scenario.num_steps)
-            for _ in range(scenario.mesh.num_ranks)
-        ]
-        watched = Case(self.found, _noting(self.subject, made), self.backend)
-        return watched.play(watches), watches
 
+        @same_signature(factory)
+        def make(*given: Any) -> Synchronizer:
+            synchronizer = made[threading.get_ident()] = factory(*given)
+            return synchronizer
 
-def _noting(subject: Subject, made: dict[int, Synchronizer]) -> Subject:
-    """Return the subject with a factory that notes what it makes, by thread."""
-
-    @same_signature(subject.factory)
-    def make(*given: Any) -> Synchronizer:
-        synchronizer = subject.factory(*given)
-        made[threading.get_ident()] = synchronizer
-        return synchronizer
-
-    return replace(subject, factory=make)
+        ranks = range(scenario.mesh.num_ranks)
+        watches = [_Watch(made, patterns, scenario.num_steps) for _ in ranks]
+        watched = replace(self.subject, factory=make)
+        return Case(self.found, watched, self.backend).play(watches), watches
 
 
 class _Watch(RankRecorder):
-    """Looks at the synchronizer of its rank as each step begins, and sets it back.
-
-    `differing` has the values that differ from those at the beginning of step 0, by step. After
-    the last step nothing may keep a synchronizer.
-    """
+    """Looks at the synchronizer of its rank as each step begins, and sets it back."""
 
     def __init__(
         self, made: dict[int, Synchronizer], patterns: Collection[str], num_steps: int
     ) -> None:
         super().__init__()
+        # By step: values that differ from those at the beginning of step 0.
         self.differing: dict[int, list[LeftOver]] = {}
-        self._made = made  # by thread
+        self._made = made  # by thread; nothing keeps a synchronizer after the last step
         self._patterns = patterns
         self._num_steps = num_steps
         self._first: dict[str, Spot] = {}
@@ -163,7 +151,10 @@ class _Watch(RankRecorder):
         new, counted = list[LeftOver](), set[LeftOver]()
         for path, spot in spots.items():
             before = self._first.get(path)
-            if not _differs(spot, before):
+            if before is not None and spot.shown == before.shown:
+                continue
+            is_attribute = spot.parts[-1].kind == "attribute"
+            if before is None and (not is_attribute or spot.is_empty):
                 continue
             shown = NOT_SET if before is None else before.shown
             each = LeftOver(spot.parts, shown, spot.shown, step)
@@ -173,9 +164,3 @@ class _Watch(RankRecorder):
             if each.pattern in self._patterns:
                 spot.set_to(before)
         self.differing[step] = sorted(new, key=lambda each: each not in counted)
-
-
-def _differs(spot: Spot, before: Spot | None) -> bool:
-    if before is None:
-        return spot.parts[-1].kind == "attribute" and not spot.is_empty
-    return spot.shown != before.shown

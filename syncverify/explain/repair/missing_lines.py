@@ -24,6 +24,7 @@ Note [Values to set back]
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -48,8 +49,11 @@ def missing_calls(source: Source) -> Iterator[Edit]:
             yield from _sent_by_wait(source, methods)
             yield from _set_anew(source, methods)
         for name, method in methods.items():
-            if name not in _STARTS:
-                yield from _in_loops(source, method)
+            loops = [] if name in _STARTS else [*ast.walk(method)]
+            for loop in loops:
+                if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
+                    for line in [*_lines_for(source, loop.target.id, name)]:
+                        yield from _placed(source, loop, line)
 
 
 def _sent_by_wait(
@@ -58,11 +62,14 @@ def _sent_by_wait(
     """Call a method that communicates, first of all in `wait()`."""
     wait = methods["wait"]
     for name, method in methods.items():
-        is_alone = len(method.args.args) == 1 and not method.args.kwonlyargs
-        if name in {*_ENDS, "bind", "unbind", "__init__"} or not is_alone:
-            continue
         call = f"self.{name}()"
-        if WORK.search(ast.unparse(method)) and call not in ast.unparse(wait):
+        is_alone = len(method.args.args) == 1 and not method.args.kwonlyargs
+        is_own = name not in {*_ENDS, "bind", "unbind", "__init__"} and is_alone
+        if (
+            is_own
+            and WORK.search(ast.unparse(method))
+            and call not in ast.unparse(wait)
+        ):
             yield source.at_start(wait, call)
 
 
@@ -77,18 +84,25 @@ def _set_anew(source: Source, methods: dict[str, ast.FunctionDef]) -> Iterator[E
                     yield source.after(at.body[-1], line)
 
 
-def _in_loops(source: Source, method: ast.FunctionDef) -> Iterator[Edit]:
-    """Add lines to the loops of a method over elements of a kind."""
-    for loop in ast.walk(method):
-        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
-            variable = loop.target.id
-            lines = [*_lines_for(source, variable)]
-            if method.name == "zero_grad":
-                lines += _cleared(source, variable)
-            if _HANDLES.search(variable):
-                lines.append(f"{variable}.remove()")
-            for line in lines:
-                yield from _placed(source, loop, line)
+def _lines_for(source: Source, variable: str, method_name: str) -> Iterator[str]:
+    """Yield lines that set attributes of an element of a loop anew, clear it or remove it."""
+    makers = [
+        maker
+        for owner in source.classes
+        if owner.name.lower().endswith(variable.lower())
+        for name, maker in methods_of(owner).items()
+        if name in _STARTS
+    ]
+    for maker in makers:
+        for name, value in _initial(source, maker):
+            yield f"{variable}.{name} = {_of_element(value, maker, variable)}"
+    if method_name == "zero_grad":
+        for name, value in itertools.chain.from_iterable(map(_assigned, makers)):
+            match value:
+                case ast.Call(func=ast.Attribute(attr="zeros")):
+                    yield f"{variable}.{name}.zero_()"
+    if _HANDLES.search(variable):
+        yield f"{variable}.remove()"
 
 
 def _placed(source: Source, loop: ast.For, line: str) -> Iterator[Edit]:
@@ -105,30 +119,6 @@ def _placed(source: Source, loop: ast.For, line: str) -> Iterator[Edit]:
         for node in loop.body:
             if not isinstance(node, ast.Pass):
                 yield source.instead(node, line)
-
-
-def _lines_for(source: Source, variable: str) -> Iterator[str]:
-    """Yield lines that give attributes of an element their first values."""
-    for method in _makers(source, variable):
-        for name, value in _initial(source, method):
-            yield f"{variable}.{name} = {_of_element(value, method, variable)}"
-
-
-def _cleared(source: Source, variable: str) -> Iterator[str]:
-    """Yield lines that fill the buffers of an element with zeros."""
-    for method in _makers(source, variable):
-        for name, value in _assigned(method):
-            match value:
-                case ast.Call(func=ast.Attribute(attr="zeros")):
-                    yield f"{variable}.{name}.zero_()"
-
-
-def _makers(source: Source, variable: str) -> Iterator[ast.FunctionDef]:
-    """Yield the methods that make an element, by the name of its class."""
-    for owner in source.classes:
-        if owner.name.lower().endswith(variable.lower()):
-            methods = methods_of(owner).items()
-            yield from (method for name, method in methods if name in _STARTS)
 
 
 def _assigned(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr]]:
@@ -161,7 +151,6 @@ def _of_element(value: ast.expr, method: ast.FunctionDef, variable: str) -> str:
 
 
 def _is_state(value: ast.expr) -> bool:
-    """Tell whether a value is a number, an empty container, or a counter of each parameter."""
     match value:
         case (
             ast.Constant(value=int() | None)

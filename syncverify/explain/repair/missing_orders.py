@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.scope import NOTE, Name, Scope
@@ -18,15 +20,14 @@ from syncverify.judge.ordering.missing_waits import (
 )
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.ordering.remedies import Disorder
-from syncverify.trace.records import DEFAULT_STREAM, HOST, MemoryUse
+from syncverify.trace.records import DEFAULT_STREAM, HOST
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine, lines_among
 
 _CURRENT = "torch.cuda.current_stream()"
 _DEFAULT = "torch.cuda.default_stream()"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """A statement of the subject, before or after which lines are added."""
 
     source: Source
@@ -64,17 +65,14 @@ def _outside_of_loops(place: _Place, lines: Sequence[str]) -> Iterator[Edit]:
     for loop in place.source.loops_around(place.node) if place.is_before else ():
         if named & _names_in(loop, ast.Store):
             break
-        moved = replace(place, node=loop)
+        moved = place._replace(node=loop)
     if moved is not place:
         yield moved.edit(*lines)
 
 
 def _names_in(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
-    return {
-        node.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, context)
-    }
+    names = (each for each in ast.walk(tree) if isinstance(each, ast.Name))
+    return {each.id for each in names if isinstance(each.ctx, context)}
 
 
 def _as_noted(edge: Edge, note: Edit) -> Edge:
@@ -109,8 +107,8 @@ def _ends(line: SourceLine | None) -> Iterator[_Place]:
 def _places(edge: Edge, disorder: Disorder, game: Game) -> Iterator[_Place]:
     """Yield places for a wait: where the edge was tried, then the lines that led there."""
     found = disorder.found[0]
-    second = _frames(found.second) if isinstance(found, Race) else ()
-    first = _frames(found.first if isinstance(found, Race) else found.use)
+    uses = (found.second, found.first) if isinstance(found, Race) else (None, found.use)
+    second, first = (lines_among((u.source, *u.callers)) if u else () for u in uses)
     point = getattr(edge, "point", None)
     if isinstance(point, BeforeReturn):
         yield from _ends(game.method(point.phase))
@@ -120,10 +118,6 @@ def _places(edge: Edge, disorder: Disorder, game: Game) -> Iterator[_Place]:
     yield from _at(first, is_before=False)
     for line in (*first[:1], *map(game.method, ("wait", "zero_grad"))):
         yield from _ends(line)
-
-
-def _frames(use: MemoryUse) -> tuple[SourceLine, ...]:
-    return lines_among((use.source, *use.callers))
 
 
 def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[_Place]:
@@ -147,25 +141,19 @@ def _waits(edge: Edge, scope: Scope) -> Iterator[tuple[str, ...]]:
                         yield _in_loop(own if own.loop else other, text)
         case WaitForWork(waiting=waiting, launched_at=line):
             for work in scope.works.get(line, ()):
-                yield from _work_waits(work, waiting, scope)
+                text = f"{work.text}.wait()"
+                if scope.current in ({waiting}, {HOST}) or waiting == HOST:
+                    yield _in_loop(work, text)
+                    continue
+                for stream in _names(waiting, scope):
+                    if not stream.loop:
+                        guard = f"with torch.cuda.stream({stream.text}):"
+                        yield _in_loop(work, guard, f"    {text}")
         case RecordStream(stream=stream):
-            for tensor in scope.tensors:
-                for user in _names(stream, scope):
-                    if not user.loop:
-                        yield _in_loop(
-                            tensor, f"{tensor.text}.record_stream({user.text})"
-                        )
-
-
-def _work_waits(work: Name, waiting: str, scope: Scope) -> Iterator[tuple[str, ...]]:
-    text = f"{work.text}.wait()"
-    if scope.current in ({waiting}, {HOST}) or waiting == HOST:
-        yield _in_loop(work, text)
-        return
-    for stream in _names(waiting, scope):
-        if not stream.loop:
-            guarded = [f"with torch.cuda.stream({stream.text}):", f"    {text}"]
-            yield _in_loop(work, *guarded)
+            users = [user for user in _names(stream, scope) if not user.loop]
+            for tensor, user in itertools.product(scope.tensors, users):
+                call = f"{tensor.text}.record_stream({user.text})"
+                yield _in_loop(tensor, call)
 
 
 def _names(stream: str, scope: Scope) -> Iterator[Name]:
@@ -186,18 +174,14 @@ def _in_loop(name: Name, *lines: str) -> tuple[str, ...]:
 
 def _kept_handles(edge: WaitForWork) -> Iterator[Edit]:
     """Wait in the line that launches, where the handle is dropped."""
-    found = _statement(edge.launched_at)
-    if found is None:
-        return
-    source, node = found
-    match node:
-        case ast.Expr(value=ast.Call()):
-            call = ast.unparse(node.value)
-            yield source.instead(node, f"{call}.wait()")
-        case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
+    match _statement(edge.launched_at):
+        case source, ast.Expr(value=ast.Call() as call) as node:
+            yield source.instead(node, f"{ast.unparse(call)}.wait()")
+        case source, ast.Assign(
+            targets=[ast.Name() | ast.Attribute() as target]
+        ) as node:
             yield source.after(node, f"{ast.unparse(target)}.wait()")
-        case _:  # each asynchronous call inside of a statement, such as a comprehension
-            calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
-            for each in calls:
+        case source, node:  # each asynchronous call inside, such as of a comprehension
+            for each in (e for e in ast.walk(node) if isinstance(e, ast.Call)):
                 if "async_op" in {keyword.arg for keyword in each.keywords}:
                     yield from source.part(each, f"{ast.unparse(each)}.wait()")

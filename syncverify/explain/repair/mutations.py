@@ -77,15 +77,15 @@ def _head(node: ast.stmt) -> str:
 
 def _may_go(source: Source, node: ast.stmt, *, is_repeated: bool) -> bool:
     """Tell whether a statement may be left out; see Note [Small changes]."""
-    if len(source.text(node)) > _MOST_LINES:
-        return False
-    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    kept = ast.Return | ast.FunctionDef | ast.Pass | ast.AugAssign
-    if is_text or isinstance(node, kept):
-        return False
-    if isinstance(node, ast.Assign) and _counts(node.targets[0], node.value):
-        return False
-    return is_repeated or not WORK.search(ast.unparse(node))
+    match node:
+        case ast.Expr(value=ast.Constant()):
+            return False
+        case ast.Return() | ast.FunctionDef() | ast.Pass() | ast.AugAssign():
+            return False
+        case ast.Assign(targets=[target, *_], value=value) if _counts(target, value):
+            return False
+    is_short = len(source.text(node)) <= _MOST_LINES
+    return is_short and (is_repeated or not WORK.search(ast.unparse(node)))
 
 
 def _rewritten(path: str, node: ast.stmt, names: Names) -> Iterator[Edit]:
@@ -130,18 +130,15 @@ def _compared_numbers(whole: ast.expr) -> dict[ast.expr, list[ast.expr]]:
     for node in ast.walk(whole):
         if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.In):
             sides = (node.left, *node.comparators)
-            lengths = [length for side in sides for length in _length(side)]
-            found |= dict.fromkeys(
-                (side for side in sides if isinstance(side, ast.Constant)), lengths
-            )
+            lengths = list[ast.expr]()
+            for side in sides:
+                match side:
+                    case ast.Call(func=ast.Attribute(value=value, attr="count")):
+                        length = ast.Call(ast.Name("len", ast.Load()), [value], [])
+                        lengths.append(length)
+            numbers = (side for side in sides if isinstance(side, ast.Constant))
+            found |= dict.fromkeys(numbers, lengths)
     return found
-
-
-def _length(side: ast.expr) -> Iterator[ast.expr]:
-    """Yield the length of the list of which `x.count(...)` counts some elements."""
-    match side:
-        case ast.Call(func=ast.Attribute(value=value, attr="count")):
-            yield ast.Call(ast.Name("len", ast.Load()), [value], [])
 
 
 def _compares_with_itself(whole: ast.expr) -> bool:
@@ -200,9 +197,8 @@ def _one_case(source: Source, node: ast.If) -> Iterator[Edit]:
     is_limit = _LIMIT.search(ast.unparse(node.test))
     for case in filter(None, (node.orelse, node.body)):
         lines = [line for each in case for line in source.text(each)]
-        if len(source.text(node)) - len(lines) > _MOST_LINES:
-            continue
-        if not is_limit or WORK.search("\n".join(lines)):
+        is_short = len(source.text(node)) - len(lines) <= _MOST_LINES
+        if is_short and (not is_limit or WORK.search("\n".join(lines))):
             yield source.instead(node, *lines)
 
 
@@ -222,16 +218,13 @@ def _base_asked(source: Source, function: Function) -> Iterator[Edit]:
     is_called = any(name in ast.unparse(node) for node in code)
     if not (owner and owner.bases and code) or is_called:
         return
-    call = f"{ast.unparse(owner.bases[0])}{name}{', '.join(_arguments(function))})"
+    taken = function.args
+    arguments = [each.arg for each in (*taken.posonlyargs, *taken.args)]
+    arguments += [f"{each.arg}={each.arg}" for each in taken.kwonlyargs]
+    call = f"{ast.unparse(owner.bases[0])}{name}{', '.join(arguments)})"
     match code:
         case [ast.Pass() as only] | [ast.Return(value=ast.expr()) as only]:
             yield source.instead(only, f"return {call}")
         case _ if not any(isinstance(n, ast.Return) for n in ast.walk(function)):
             yield source.before(code[0], call)
             yield source.after(code[-1], call)
-
-
-def _arguments(function: Function) -> Iterator[str]:
-    arguments = function.args
-    yield from (each.arg for each in (*arguments.posonlyargs, *arguments.args))
-    yield from (f"{each.arg}={each.arg}" for each in arguments.kwonlyargs)

@@ -16,6 +16,7 @@ Note [Numbers that differ]
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -54,12 +55,8 @@ _SHAPES: Final = (
 # stay.
 _VARIED: Final = ((2, 3), (3,), (), (4, 1, 2), (1, 5), (3, 2))
 _PLACED: Final = (
-    ("R", "R"),
-    ("R", "S0"),
-    ("R", "R"),
-    ("S0", "R"),
-    ("R", "S1"),
-    ("S0", "R"),
+    *(("R", "R"), ("R", "S0"), ("R", "R")),
+    *(("S0", "R"), ("R", "S1"), ("S0", "R")),
 )
 _VARIED_STEPS: Final = (2, 1, 1, 3)
 _VARIED_CAP: Final = 36
@@ -85,15 +82,16 @@ def with_witness(case: Case) -> FoundViolation:
         for each in entry.related
         if each.is_consequence and each.property in wrong
     }
-    larger = _larger(entry.scenario, case.subject.capabilities)
+    changes = (_more_elements, _second_parameter, _more_micro_batches, _second_step)
+    ways = ((_second_rank, *chosen) for chosen in _some_of(changes, (0, 1, 2)))
+    larger = _changed(entry.scenario, case.subject.capabilities, ways)
     larger = itertools.islice(larger, _MAX_FOR_WITNESS)
     for each in _shown_in(larger, DEFAULT_SCHEDULE, case):
         shown = _witnessed(replace(case, found=each))
-        witness = shown.witness
-        if isinstance(witness, Witness) and (
-            witness.inverted is not None or witness.identity in harms
-        ):
-            return shown
+        match shown.witness:
+            case Witness(inverted=inverted, identity=identity):
+                if inverted is not None or identity in harms:
+                    return shown
     if harms:
         return replace(own, witness=replace(own.witness, is_elsewhere=True))
     if entry.scenario.mesh.num_ranks > 1:
@@ -114,9 +112,12 @@ def with_fewer_readings(case: Case, max_ranks: int) -> FoundViolation:
     best, fewest = case.found, len(case.found.violation.evidence.readings)
     if not fewest or best.not_shrunk:
         return best
-    larger = _telling(best.scenario, case.subject.capabilities, max_ranks)
-    larger = itertools.islice(larger, _MAX_FOR_READINGS)
-    for each in _shown_in(larger, best.schedule, case):
+    changes = (_three_ranks, _five_elements, _more_micro_batches)
+    ways = _some_of(changes, (1, 2, 3)) if best.scenario.module == PLAIN else ()
+    larger = _changed(best.scenario, case.subject.capabilities, ways)
+    played = (each for each in larger if each.mesh.num_ranks <= max_ranks)
+    first = itertools.islice(played, _MAX_FOR_READINGS)
+    for each in _shown_in(first, best.schedule, case):
         count = len(each.violation.evidence.readings)
         if count < fewest:
             best, fewest = each, count
@@ -138,36 +139,11 @@ def _shown_in(
             yield replace(same, related=entry.related, is_smallest=entry.is_smallest)
 
 
-def _larger(scenario: Scenario, capabilities: Capabilities) -> Iterator[Scenario]:
-    """Yield scenarios within a contract that have a little more, the smallest first.
-
-    The order: a second rank; then, on several ranks, more elements, a second parameter, more
-    micro-batches, a second step; then two of these.
-    """
-    more = (_more_elements, _second_parameter, _more_micro_batches, _second_step)
-    ways = ((_second_rank, *chosen) for chosen in _some_of(more, (0, 1, 2)))
-    yield from _changed(scenario, capabilities, ways)
-
-
 def with_one_parameter_more(
     scenario: Scenario, capabilities: Capabilities
 ) -> Iterator[Scenario]:
     """Yield the scenario with one more parameter, if it is within the contract."""
-    yield from _changed(scenario, capabilities, [(_second_parameter,)])
-
-
-def _telling(
-    scenario: Scenario, capabilities: Capabilities, max_ranks: int
-) -> Iterator[Scenario]:
-    """Yield scenarios within a contract whose numbers differ more, the smallest first.
-
-    The order: another number of ranks, of elements, of micro-batches; then two of these, then all.
-    """
-    changes = (_three_ranks, _five_elements, _more_micro_batches)
-    ways = _some_of(changes, (1, 2, 3)) if scenario.module == PLAIN else ()
-    for larger in _changed(scenario, capabilities, ways):
-        if larger.mesh.num_ranks <= max_ranks:
-            yield larger
+    return _changed(scenario, capabilities, [(_second_parameter,)])
 
 
 def _some_of(
@@ -191,30 +167,31 @@ def measured_scenarios(
             replace(each, accumulations=(max(each.accumulations),) * each.num_steps)
             for each in listed
         ]
-    yield from _within(capabilities, listed)
+    return _within(capabilities, listed)
 
 
 def _changed(
     scenario: Scenario, capabilities: Capabilities, ways: Iterable[Sequence[_Change]]
 ) -> Iterator[Scenario]:
     """Yield a scenario changed in each way, each new scenario of the contract once."""
-    made = (each for changes in ways for each in _made(scenario, changes))
-    yield from _within(capabilities, (each for each in made if each != scenario))
 
+    def made() -> Iterator[Scenario]:
+        for changes in ways:
+            with contextlib.suppress(ScenarioFormatError):
+                larger = functools.reduce(
+                    lambda it, change: change(it), changes, scenario
+                )
+                if larger.module != PLAIN:
+                    require_own_parameters(larger)
+                if larger != scenario:
+                    yield larger
 
-def _made(scenario: Scenario, changes: Sequence[_Change]) -> Iterator[Scenario]:
-    with contextlib.suppress(ScenarioFormatError):
-        for change in changes:
-            scenario = change(scenario)
-        if scenario.module != PLAIN:
-            require_own_parameters(scenario)
-        yield scenario
+    return _within(capabilities, made())
 
 
 def _within(
     capabilities: Capabilities, scenarios: Iterable[Scenario]
 ) -> Iterator[Scenario]:
-    """Yield the scenarios of a contract, each once."""
     for scenario in dict.fromkeys(scenarios):
         if not features_outside(scenario, capabilities):
             yield scenario
@@ -234,8 +211,8 @@ def _plain() -> Iterator[Scenario]:
 def _varied() -> Iterator[Scenario]:
     """Yield scenarios of parameters, groups and steps that all differ."""
     row, square = MeshSpec((2,), ("dp",)), MeshSpec((2, 2), ("dp", "tp"))
+    varied = [*zip(_VARIED, _PLACED, strict=True)]
     for mesh, num_groups in ((row, 1), (row, 2), (square, 2)):
-        listed = enumerate(zip(_VARIED, _PLACED, strict=True))
         parameters = tuple(
             ParameterSpec(
                 f"p{number}",
@@ -243,7 +220,7 @@ def _varied() -> Iterator[Scenario]:
                 codes if mesh is square else ("R",),
                 group=number % num_groups,
             )
-            for number, (shape, codes) in listed
+            for number, (shape, codes) in enumerate(varied)
         )
         yield Scenario(mesh, parameters, _VARIED_STEPS, _VARIED_CAP)
 
@@ -312,8 +289,5 @@ def _more_micro_batches(scenario: Scenario) -> Scenario:
 
 def _second_step(scenario: Scenario) -> Scenario:
     counts, events = scenario.accumulations, scenario.events
-    return replace(
-        scenario,
-        accumulations=(*counts, counts[-1]),
-        events=(*events, PLAIN) if events else (),
-    )
+    events = (*events, PLAIN) if events else ()
+    return replace(scenario, accumulations=(*counts, counts[-1]), events=events)

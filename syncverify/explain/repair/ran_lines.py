@@ -42,19 +42,15 @@ _IN_PLACE: Final = re.compile(r"\w+\.\w+_(\.|$)")
 
 
 def acts_of(case: Case) -> tuple[CodeLine, ...]:
-    """Return the lines that wrote or communicated, in the order in which they first ran.
+    """Return the lines that wrote or communicated, each once, in the order in which they first ran.
 
-    Returns:
-        Lines with their code, each once; none for violations that name no rank and step, or that
-        name their events already.
+    Violations that name no rank and step, or that name their events already, have no lines.
     """
     evidence = case.found.violation.evidence
     rank, step = evidence.rank, evidence.step
     if rank is None or step is None or evidence.unordered is not None:
         return ()
-    count = case.found.scenario.mesh.num_ranks
-    recorders = [RankRecorder(keeps_everything=True) for _ in range(count)]
-    run = case.play(recorders)
+    run = case.play(case.recorders(keeps_everything=True))
     lines = [
         record.source
         for record in run.ranks[rank].trace
@@ -68,9 +64,8 @@ def acts_of(case: Case) -> tuple[CodeLine, ...]:
 def deciding_lines(case: Case) -> tuple[CodeLine, ...]:
     """Return up to three lines with their code; see Note [Lines that decide].
 
-    Returns:
-        The lines. None where no drawn scenario is right, where many lines decide, or where the
-        subject's functions cannot be probed.
+    There is none where no drawn scenario is right, where many lines decide, or where the subject's
+    functions cannot be probed.
     """
     if case.found.violation.cause in SLOW:
         return ()
@@ -93,24 +88,18 @@ def _only_in(
     """Yield the statements that ran in the first scenario alone, in the order of files."""
     for path, lines in sorted(failing.items()):
         known = passing[path].played if path in passing else frozenset[int]()
-        source = source_of(path)
+        own = source_of(path)
+        functions = own.functions if own else ()
         for number in sorted(lines.played - known):
-            inside = [
-                each.name
-                for each in (source.functions if source else ())
-                if each.lineno < number <= (each.end_lineno or 0)
-            ]
-            if inside:
-                yield SourceLine(shown_path(path), number, inside[-1])
+            at = [e for e in functions if e.lineno < number <= (e.end_lineno or 0)]
+            if at:
+                yield SourceLine(shown_path(path), number, at[-1].name)
 
 
 def lines_of_step(case: Case, *, rank: int, step: int) -> RanLines:
     """Play a violation again; return the lines that ran on a rank in bind(), unbind() and a step."""
-    watched = _LineRecorder(step)
-    recorders = [
-        watched if each == rank else RankRecorder(records_accesses=False)
-        for each in range(case.found.scenario.mesh.num_ranks)
-    ]
+    watched, recorders = _LineRecorder(step), case.recorders(records_accesses=False)
+    recorders[rank] = watched
     case.play(recorders)
     return watched.ran
 
@@ -128,29 +117,27 @@ class _LineRecorder(RankRecorder):
     @override
     def enter(self, moment: Moment) -> None:
         super().enter(moment)
-        is_watched = moment.phase in {"bind", "unbind"} or moment.step == self._step
-        if is_watched != self._is_tracing:
-            self._trace(is_on=is_watched)
+        is_own_step = moment.step == self._step
+        self._trace(is_on=is_own_step or moment.phase in {"bind", "unbind"})
 
     @override
     def finish(self) -> None:
         super().finish()
-        if self._is_tracing:
-            self._trace(is_on=False)
+        self._trace(is_on=False)
 
     def _trace(self, *, is_on: bool) -> None:
         """Trace calls from now on, or leave the thread to its tracer of before."""
+        if is_on == self._is_tracing:
+            return
         self._is_tracing = is_on
         if is_on:
             self._tracer_before = sys.gettrace()
         sys.settrace(self._called if is_on else self._tracer_before)
 
-    def _called(self, frame: FrameType, event: str, argument: object) -> _Tracer | None:
-        del event, argument
+    def _called(self, frame: FrameType, *_: object) -> _Tracer | None:
         return self._ran if is_subject_line(frame.f_code.co_filename) else None
 
-    def _ran(self, frame: FrameType, event: str, argument: object) -> _Tracer:
-        del argument
+    def _ran(self, frame: FrameType, event: str, _: object) -> _Tracer:
         if event == "line":
             self.ran.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
         return self._ran

@@ -90,7 +90,7 @@ def rewrites(
             yield from (each for each in values if not _is_literal(each))
         case ast.BinOp(left=left, op=op, right=right):
             if isinstance(op, ast.FloorDiv) and not isinstance(left, ast.UnaryOp):
-                yield _parsed(f"-(-({ast.unparse(left)}) // ({ast.unparse(right)}))")
+                yield _node(f"-(-({ast.unparse(left)}) // ({ast.unparse(right)}))")
             yield left
             if not isinstance(right, ast.Constant):
                 yield right
@@ -115,7 +115,7 @@ def rewrites(
             yield ast.Call(to_all, node.args[:1], keywords)
         case ast.Call(func=ast.Attribute(value=value, attr="all_reduce"), args=[_]):
             if "op" not in {each.arg for each in node.keywords}:
-                mean = _parsed(f"{ast.unparse(value)}.ReduceOp.AVG")
+                mean = _node(f"{ast.unparse(value)}.ReduceOp.AVG")
                 keywords = [ast.keyword("op", mean), *node.keywords]
                 yield ast.Call(node.func, node.args, keywords)
         case ast.Lambda():
@@ -127,13 +127,9 @@ def _rows() -> list[list[ast.AST]]:
     return [[*map(_node, row)] for row in _TABLE]
 
 
-def _node(text: str) -> ast.AST:
+def _node(text: str) -> Any:
     (statement,) = ast.parse(text).body
     return statement.value if isinstance(statement, ast.Expr) else statement
-
-
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
 
 
 def _fits(pattern: Any, node: Any, found: dict[str, ast.AST]) -> bool:
@@ -163,11 +159,11 @@ def _is_of_kind(capital: str, node: ast.expr) -> bool:
     if capital != "N":
         return True
     match node:
-        case ast.Name() | ast.Attribute() | ast.Subscript() | ast.BinOp():
-            return True
-        case ast.Call(func=ast.Attribute(attr="numel" | "element_size")):
-            return True
-        case ast.Call(func=ast.Name(id="len")):
+        case (
+            (ast.Name() | ast.Attribute() | ast.Subscript() | ast.BinOp())
+            | ast.Call(func=ast.Attribute(attr="numel" | "element_size"))
+            | ast.Call(func=ast.Name(id="len"))
+        ):
             return True
     return False
 
@@ -204,27 +200,26 @@ def _with_kept_names(function: ast.Lambda) -> Iterator[ast.expr]:
     text = ast.unparse(function.body)
     if kept := [name for name in used if f"{name}(" not in text]:
         listed = ", ".join([*own, *(f"{name}={name}" for name in kept)])
-        yield _parsed(f"lambda {listed}: {text}")
+        yield _node(f"lambda {listed}: {text}")
 
 
 def _compared_attributes(nodes: Sequence[ast.AST]) -> list[ast.expr]:
     """Return the attributes of `self` that comparisons have, each once."""
     compares = (each for each in nodes if isinstance(each, ast.Compare))
     sides = (side for each in compares for side in (each.left, *each.comparators))
-    attributes = (each for each in sides if isinstance(each, ast.Attribute))
-    found = {ast.unparse(each): each for each in attributes}
+    found = {ast.unparse(e): e for e in sides if isinstance(e, ast.Attribute)}
     return [each for text, each in found.items() if text.startswith("self.")]
 
 
 def _siblings_in(nodes: Sequence[ast.AST]) -> dict[str, list[str]]:
     """Return the attributes of `self` with a similar name, by attribute; without methods."""
     methods = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    names = dict[str, None]()
-    for node in nodes:
-        match node:
-            case ast.Attribute(value=ast.Name(id="self"), attr=name):
-                if name not in methods:
-                    names[name] = None
+    names = dict.fromkeys(
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr not in methods
+        if isinstance(node.value, ast.Name) and node.value.id == "self"
+    )
     return {
         name: [other for other in names if _are_alike(name, other)][:_MAX_SIBLINGS]
         for name in names

@@ -117,8 +117,7 @@ def _parts(name: Name, value: Any, taken: set[str]) -> Iterator[tuple[Name, Any]
     if isinstance(value, (*_LEAVES, VirtualStream, *_HANDLES)):
         return
     if isinstance(value, (list, tuple, set, frozenset, dict)):
-        if not name.loop:
-            yield from _elements(name, value, taken)
+        yield from () if name.loop else _elements(name, value, taken)
         return
     module = type(value).__module__ or ""
     if any(module == each or module.startswith(f"{each}.") for each in _FOREIGN):

@@ -35,12 +35,7 @@ def skipped_launches(
 ) -> Iterator[SourceLine]:
     """Yield statements that ran, and kept some line with a collective from running.
 
-    Args:
-        ran: The lines that ran.
-        rightly: Statements that also do so where all is right; None if that is not known.
-
-    Yields:
-        Statements, the loops that are rightly empty only where there is no other one.
+    `rightly` has statements that also do so where all is right; None if that is not known.
     """
     files = _files(ran)
     names, seen = [*sorted(_COLLECTIVES)], set[str]()
@@ -63,12 +58,7 @@ def skipped_launches(
 def _places_left(
     found: Mapping[SourceLine, bool], rightly: Collection[SourceLine] | None
 ) -> list[SourceLine]:
-    """Return places without the empty loops that give way to another place.
-
-    Args:
-        found: Places, and whether each is a loop of which nothing ran.
-        rightly: Places where all is right; None if they are not known.
-    """
+    """Return places without the loops of which nothing ran that give way to another place."""
     others = {(at.path, at.function) for at, is_empty in found.items() if not is_empty}
     places = [
         at
@@ -85,24 +75,23 @@ def _places_left(
 
 def _is_uncalled(files: list[_RanFile], name: str) -> bool:
     """Tell whether no line ran of all functions of a name: one may override another one."""
-    untouched = [
-        file.is_untouched(function)
-        for file in files
-        for function in file.source.functions
-        if function.name == name
-    ]
+    untouched = [file.is_untouched(each) for file, each in _named(files, name)]
     return bool(untouched) and all(untouched)
 
 
 def function_named(name: str, ran: RanLines) -> SourceLine | None:
     """Return the first line of the function of a name that ran; None of several."""
     found = [
-        file.source.line(function.lineno)
-        for file in _files(ran)
-        for function in file.source.functions
-        if function.name == name and not file.is_untouched(function)
+        file.source.line(each.lineno)
+        for file, each in _named(_files(ran), name)
+        if not file.is_untouched(each)
     ]
     return found[0] if len(found) == 1 else None
+
+
+def _named(files: list[_RanFile], name: str) -> Iterator[tuple[_RanFile, Function]]:
+    for file in files:
+        yield from ((file, each) for each in file.source.functions if each.name == name)
 
 
 def _files(ran: RanLines) -> list[_RanFile]:
@@ -149,10 +138,8 @@ class _RanFile:
 
     def is_empty_loop(self, node: ast.stmt) -> bool:
         """Tell whether a statement is a loop of which nothing inside ran."""
-        match node:
-            case ast.For() | ast.AsyncFor() | ast.While():
-                return not self._did_run(node.body[0])
-        return False
+        loops = ast.For | ast.AsyncFor | ast.While
+        return isinstance(node, loops) and not self._did_run(node.body[0])
 
     def passes_on(self, last: ast.stmt, name: str) -> bool:
         """Tell whether the statement at the end of a way ran, and names a function without a call."""
@@ -185,5 +172,4 @@ def _name_of(node: ast.AST) -> str | None:
     match node:
         case ast.Attribute(attr=name) | ast.Name(id=name):
             return name
-        case _:
-            return None
+    return None

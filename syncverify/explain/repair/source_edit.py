@@ -14,12 +14,13 @@ import gc
 import inspect
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
+from syncverify.holding import holding
 from syncverify.search.line_probe import functions_of
 from syncverify.trace.source_files import is_subject_line
 from syncverify.trace.source_lines import SourceLine, shown_path
@@ -73,20 +74,17 @@ class Source:
 
     def statement_at(self, number: int) -> ast.stmt | None:
         """Return the innermost statement of a function that has a line."""
-        found = [node for node in self.statements if _has(node, number)]
-        return found[-1] if found else None
+        return next((e for e in reversed(self.statements) if _has(e, number)), None)
 
     def function_at(self, number: int) -> Function | None:
         """Return the innermost function that has a line."""
-        found = [node for node in self.functions if _has(node, number)]
-        return found[-1] if found else None
+        return next((e for e in reversed(self.functions) if _has(e, number)), None)
 
     def line(self, number: int) -> SourceLine:
         """Return a line with the name of its function."""
         function = self.function_at(number)
-        return SourceLine(
-            shown_path(self.path), number, function.name if function else ""
-        )
+        name = function.name if function else ""
+        return SourceLine(shown_path(self.path), number, name)
 
     def owner_of(self, function: Function) -> ast.ClassDef | None:
         """Return the class that has a function as a method."""
@@ -213,10 +211,11 @@ def blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
 def code_in(node: ast.stmt) -> list[ast.stmt]:
     """Return the body of a statement without its docstring."""
     body: list[ast.stmt] = getattr(node, "body", [])
+    values = ((each, getattr(each, "value", None)) for each in body)
     return [
-        each
-        for each in body
-        if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+        e
+        for e, v in values
+        if not (isinstance(e, ast.Expr) and isinstance(v, ast.Constant))
     ]
 
 
@@ -230,11 +229,7 @@ class NotEditableError(Exception):
 
 
 class LiveFile:
-    """A file of the subject, and its functions that live in this process.
-
-    Raises:
-        NotEditableError: The file cannot be read.
-    """
+    """A file of the subject, and its functions that live in this process."""
 
     def __init__(self, path: str) -> None:
         source = source_of(path)
@@ -246,20 +241,15 @@ class LiveFile:
 
     @contextmanager
     def in_force(self, edit: Edit) -> Iterator[None]:
-        """Give the functions their new code; see Note [A change without an import].
+        """Give the functions their new code, or raise NotEditableError.
 
-        Raises:
-            NotEditableError: The change cannot be made.
+        See Note [A change without an import].
         """
         changed = self._new_codes(edit)
-        before = [function.__code__ for function, _ in changed]
-        try:
+        with ExitStack() as stack:
             for function, code in changed:
-                function.__code__ = code
+                stack.enter_context(holding(function, "__code__", code))
             yield
-        finally:
-            for (function, _), code in zip(changed, before, strict=True):
-                function.__code__ = code
 
     def _new_codes(self, edit: Edit) -> list[tuple[FunctionType, CodeType]]:
         try:
@@ -272,7 +262,9 @@ class LiveFile:
             known, code = self._known.get(old.co_qualname), new.get(old.co_qualname)
             if known is None or code is None:
                 continue
-            if not (_spans(known, edit.first) or self._ends_before(known, edit.first)):
+            if not _spans(known, edit.first) and not self._ends_before(
+                known, edit.first
+            ):
                 continue
             if known.co_code != old.co_code or code.co_freevars != old.co_freevars:
                 raise NotEditableError

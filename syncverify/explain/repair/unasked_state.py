@@ -83,11 +83,9 @@ def _axes(source: Source, node: ast.AST, function: Function) -> Iterator[Edit]:
             func=ast.Attribute(attr=attr), args=[ast.Constant(value=int()) as number]
         ) if attr in _OF_AN_AXIS:
             names = [each.arg for each in function.args.args if each.arg != "self"]
-            for loop in ast.walk(function):
-                match loop:
-                    case (ast.For() | ast.comprehension()) as loop:
-                        if isinstance(loop.target, ast.Name):
-                            names.append(loop.target.id)
+            loops = ast.For | ast.comprehension
+            targets = (n.target for n in ast.walk(function) if isinstance(n, loops))
+            names += [each.id for each in targets if isinstance(each, ast.Name)]
             for name in dict.fromkeys(names):
                 yield from source.part(number, name)
                 yield from source.part(number, f"{name}[0]")
@@ -106,10 +104,8 @@ def _counters(
                 target=ast.Attribute() as place, value=ast.Constant(value=1)
             ) if ast.unparse(place) not in compared:
                 for head in (each for each in heads if each.lineno > node.lineno):
-                    wholes = ["0"]
-                    if not isinstance(node.op, ast.Sub):
-                        wholes = [*_wholes(head, announced)]
-                    for whole in wholes:
+                    is_down = isinstance(node.op, ast.Sub)
+                    for whole in ["0"] if is_down else _wholes(head, announced):
                         text = f"{ast.unparse(place)} == {whole}"
                         yield from source.part(head.test, text)
 
@@ -150,12 +146,13 @@ def _gives(function: Function) -> bool:
 def _set_flags(owner: ast.AST) -> list[str]:
     """List the attributes that are set to True or False."""
     pairs = (pair for node in ast.walk(owner) for pair in _assigned(node))
-    flags = dict[str, None]()
-    for pair in pairs:
-        match pair:
-            case ast.Attribute() as place, ast.Constant(value=bool()):
-                flags[ast.unparse(place)] = None
-    return [*flags]
+    flags = (
+        ast.unparse(place)
+        for place, value in pairs
+        if isinstance(place, ast.Attribute) and isinstance(value, ast.Constant)
+        if isinstance(value.value, bool)
+    )
+    return [*dict.fromkeys(flags)]
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -48,7 +48,8 @@ def microseconds(traces: Traces, link: Link) -> float:
     meetings = {key: _Meeting(number) for key, number in num_launches(traces).items()}
     ranks = [_RankClock(link, meetings) for _ in traces]
     walk_together(map(_RankClock.steps, ranks, traces))
-    return max((rank.end for rank in ranks), default=0.0)
+    ends = (max(rank.host, *rank.streams.values(), 0.0) for rank in ranks)
+    return max(ends, default=0.0)
 
 
 @dataclass(slots=True)
@@ -62,11 +63,6 @@ class _RankClock:
     marks: dict[int, float] = field(default_factory=dict)
     # The last collective of each communication stream, whose end its next entry waits for.
     running: dict[str, records.CollectiveKey] = field(default_factory=dict)
-
-    @property
-    def end(self) -> float:
-        """Time at which host and streams are done."""
-        return max(self.host, *self.streams.values(), 0.0)
 
     def steps(self, trace: Sequence[records.TraceRecord]) -> Iterator[_Meeting]:
         """Walk a trace; yield a collective whose other ranks are not there yet."""
@@ -89,8 +85,7 @@ class _RankClock:
                 case records.CollectiveLaunch():
                     yield from self._launch(record)
                 case records.CollectiveWait() if record.key in self.meetings:
-                    yield from self._ended(record.key)
-                    self._not_before(record.stream, self.meetings[record.key].end)
+                    yield from self._ended(record.key, record.stream)
                     if record.stream == records.HOST:
                         self.host = max(self.host, self.streams[records.HOST])
         for stream in [*self.running]:
@@ -111,12 +106,13 @@ class _RankClock:
     def _settle(self, stream: str) -> Iterator[_Meeting]:
         key = self.running.pop(stream, None)
         if key is not None:
-            yield from self._ended(key)
-            self._not_before(stream, self.meetings[key].end)
+            yield from self._ended(key, stream)
 
-    def _ended(self, key: records.CollectiveKey) -> Iterator[_Meeting]:
+    def _ended(self, key: records.CollectiveKey, stream: str) -> Iterator[_Meeting]:
+        """Let a stream wait for a collective."""
         while self.meetings[key].num_absent > 0:
             yield self.meetings[key]
+        self._not_before(stream, self.meetings[key].end)
 
     def _advance(self, stream: str, took: float) -> None:
         """Put an entry on a stream, which starts once the host has queued it."""

@@ -18,22 +18,24 @@ Note [Parts]
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
+from syncverify.explain.repair.source_edit import Source, source_of
 from syncverify.explain.waits.answers import Answer, NeedWord, PlayedSubject
 from syncverify.explain.waits.exposed_time import Link
-from syncverify.explain.waits.static_calls import calls_in
 from syncverify.explain.waits.taken_out import (
+    Circumstances,
     KnownPoint,
-    PlayedPart,
+    Part,
     PlaysWithout,
-    TracedPart,
     TracesWithout,
-    harm_of_model,
+    harm_of,
     of_lost_process,
     play_without,
     take_out_of_traces,
@@ -43,11 +45,24 @@ from syncverify.playing.messages import pack_subject
 from syncverify.processes.calls import run_in_processes
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
+from syncverify.search.line_probe import modules_of
 from syncverify.subjects.subject import Subject
-from syncverify.trace.source_lines import code_of_line
-from syncverify.trace.sync_points import SyncPoint
+from syncverify.trace.source_lines import SourceLine, code_of_line, shown_path
+from syncverify.trace.sync_points import PointKind, SyncPoint
 
 _PART_SIZE: Final = 100
+# Names of calls that synchronize.
+_KINDS: Final[dict[str, PointKind]] = {
+    "wait_stream": "stream_wait",
+    "wait_event": "stream_wait",
+    "record_event": "event",
+    "synchronize": "host_wait",
+    "record_stream": "record_stream",
+    "barrier": "barrier",
+}
+# Words in the receiver of a `wait()`, or in its annotation, that tell a handle of torch from
+# other objects.
+_HANDLES: Final = ("work", "handle", "future", "event")
 
 # Receives a stage, the number of scenarios played in this stage, and the number of all.
 TellStage = Callable[[str, int, int], None]
@@ -75,7 +90,6 @@ class WaitSearch:
     names_torch: bool = False
     make_calls: MakeCalls = run_in_processes  # those that play without a point
     traces: TracesWithout = field(default_factory=TracesWithout)
-    num_plays: int = 0  # without a point
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -106,29 +120,27 @@ class WaitSearch:
                 that the simulated machine does not refuse.
             EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
         """
-        packed = pack_subject(self.subject)
-        self._take_out_of_traces(packed, scenarios)
-        self._require_right(len(scenarios))
-        self._take_out_of_plays(packed)
-        is_cut = self.traces.num_played < len(scenarios)
-        found = [
-            self._answer(point, known, is_cut=is_cut)
-            for point, known in self.traces.points.items()
-        ]
-        return tuple(
-            sorted([*found, *self._never_ran()], key=lambda one: one.point[::-1])
+        common = Circumstances(
+            pack_subject(self.subject), self.names_torch, self.deadline, self.link
         )
+        self._take_out_of_traces(common, scenarios)
+        self._require_right(len(scenarios))
+        self._take_out_of_plays(common)
+        is_cut = self.traces.num_played < len(scenarios)
+        points = self.traces.points.items()
+        found = [self._answer(*each, is_cut=is_cut) for each in points]
+        found += self._never_ran()
+        return tuple(sorted(found, key=lambda one: one.point[::-1]))
 
-    def _take_out_of_traces(self, packed: bytes, scenarios: Sequence[Scenario]) -> None:
-        shared = self._shared(packed)
-        parts = [
-            TracedPart(number=number, scenarios=part, link=self.link, **shared)
-            for number, part in enumerate(_in_parts(scenarios))
-        ]
+    def _take_out_of_traces(
+        self, common: Circumstances, scenarios: Sequence[Scenario]
+    ) -> None:
+        parts = enumerate(_in_parts(scenarios))
         calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
         results = dict[int, TracesWithout]()
-        for part, result in calls(take_out_of_traces, parts, jobs=self.jobs):
-            results[part.number] = result
+        judge = partial(take_out_of_traces, common)
+        for (number, _), result in calls(judge, [*parts], jobs=self.jobs):
+            results[number] = result
             done = sum(each.num_played for each in results.values())
             self.tell("traces without a wait", done, len(scenarios))
         for number in sorted(results):
@@ -147,57 +159,36 @@ class WaitSearch:
             f"{self.subject.name}"
         )
 
-    def _take_out_of_plays(self, packed: bytes) -> None:
+    def _take_out_of_plays(self, common: Circumstances) -> None:
         """Play without each point; a lost process counts if a second process is lost as well."""
-        rows = [self._parts_of(packed, *each) for each in self.traces.points.items()]
+        rows = [_parts_of(*each) for each in self.traces.points.items()]
         total = sum(len(part.scenarios) for row in rows for part in row)
-        self.num_plays = 0
-        lost = list[PlayedPart]()
-        for part, found in self._played(self._in_turn(rows)):
-            self.num_plays += len(part.scenarios)
-            self.tell("plays without a wait", self.num_plays, total)
+        num_plays, lost = 0, list[Part]()
+        for part, found in self._played(common, self._in_turn(rows)):
+            num_plays += len(part.scenarios)
+            self.tell("plays without a wait", num_plays, total)
             if found.token:
                 lost.append(replace(part, scenarios=(decode(found.token).scenario,)))
-        for part, found in self._played(lost):
+        for part, found in self._played(common, lost):
             if not found.token:
                 known = self.traces.points[part.point]
                 known.parts[part.number] = PlaysWithout(reason="process lost")
 
     def _played(
-        self, parts: Iterable[PlayedPart]
-    ) -> Iterator[tuple[PlayedPart, PlaysWithout]]:
-        options = {"jobs": self.jobs, "lost": of_lost_process}
-        for part, found in self.make_calls(play_without, parts, **options):
+        self, common: Circumstances, parts: Iterable[Part]
+    ) -> Iterator[tuple[Part, PlaysWithout]]:
+        play = partial(play_without, common)
+        calls = self.make_calls(play, parts, jobs=self.jobs, lost=of_lost_process)
+        for part, found in calls:
             self.traces.points[part.point].parts[part.number] = found
             yield part, found
 
-    def _in_turn(self, rows: Sequence[Sequence[PlayedPart]]) -> Iterator[PlayedPart]:
+    def _in_turn(self, rows: Sequence[Sequence[Part]]) -> Iterator[Part]:
         """Yield the first part of each point, then the second part of each that holds, and so on."""
         for number in range(max(map(len, rows), default=0)):
             for row in rows:
                 if number < len(row) and not self.traces.points[row[0].point].harm:
                     yield row[number]
-
-    def _parts_of(
-        self, packed: bytes, point: SyncPoint, known: KnownPoint
-    ) -> list[PlayedPart]:
-        breaking = tuple(known.breaking)
-        parts = [()] if breaking else _in_parts(known.scenarios)
-        if point.kind == REFERENCE:  # no call keeps one that a play could leave out
-            parts = []
-        shared = {**self._shared(packed), "point": point, "breaking": breaking}
-        return [
-            PlayedPart(number=number, scenarios=part, **shared)
-            for number, part in enumerate(parts)
-        ]
-
-    def _shared(self, packed: bytes) -> dict[str, Any]:
-        """Return what all parts have."""
-        return {
-            "subject": packed,
-            "names_torch": self.names_torch,
-            "deadline": self.deadline,
-        }
 
     def _answer(self, point: SyncPoint, known: KnownPoint, *, is_cut: bool) -> Answer:
         reasons = [each.reason for each in known.known_parts if each.reason]
@@ -205,7 +196,7 @@ class WaitSearch:
         word: NeedWord = "undecided" if reason else "superfluous"
         harm = known.harm
         if point.kind == REFERENCE and known.breaking:
-            harm = harm_of_model(known.breaking)
+            harm = harm_of(known.breaking[0])
         if harm is not None:
             word, reason = "needed", ""
         return Answer(
@@ -229,6 +220,60 @@ class WaitSearch:
                 )
 
 
+def _parts_of(point: SyncPoint, known: KnownPoint) -> list[Part]:
+    if point.kind == REFERENCE:  # no call keeps one that a play could leave out
+        return []
+    breaking = tuple(known.breaking)
+    parts = enumerate([()] if breaking else _in_parts(known.scenarios))
+    return [Part(point, number, part, breaking) for number, part in parts]
+
+
 def _in_parts(scenarios: Sequence[Scenario]) -> list[tuple[Scenario, ...]]:
     starts = range(0, len(scenarios), _PART_SIZE)
     return [tuple(scenarios[start : start + _PART_SIZE]) for start in starts]
+
+
+def calls_in(
+    factory: Callable[..., object], files: Collection[str]
+) -> Iterator[SyncPoint]:
+    """Yield the calls in the modules of a subject, and in files where one ran."""
+    own = {getattr(module, "__file__", None) for module in modules_of(factory)}
+    for source in map(source_of, sorted({*filter(None, own), *files})):
+        if source is not None:
+            yield from _calls_of(source)
+
+
+def _calls_of(source: Source) -> Iterator[SyncPoint]:
+    handles = {*_HANDLES, *_annotated(source.tree)}
+    found = dict[int, SyncPoint]()
+    for function in source.functions:  # an inner one comes after those around it
+        for node in ast.walk(function):
+            kind = _kind(node, handles)
+            if kind is not None and isinstance(node, ast.Call):
+                line = SourceLine(shown_path(source.path), node.lineno, function.name)
+                found[node.lineno] = SyncPoint(kind, line)
+    yield from found.values()
+
+
+def _annotated(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of attributes and variables whose annotation is a handle."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.AnnAssign(
+                target=(ast.Name(id=name) | ast.Attribute(attr=name)), annotation=kind
+            ) if _names_one(ast.unparse(kind), _HANDLES):
+                yield name.lower()
+
+
+def _kind(node: ast.AST, handles: Collection[str]) -> PointKind | None:
+    """Return the kind of a call that synchronizes; None for all else."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name)) if name in _KINDS:
+            return _KINDS[name]
+        case ast.Call(func=ast.Attribute(attr="wait", value=receiver)):
+            return "work_wait" if _names_one(ast.unparse(receiver), handles) else None
+    return None
+
+
+def _names_one(text: str, words: Collection[str]) -> bool:
+    return any(word in text.lower() for word in words)

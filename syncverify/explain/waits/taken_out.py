@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -46,36 +46,30 @@ from syncverify.trace.source_files import naming_torch
 from syncverify.trace.sync_points import SyncPoint
 
 # An outcome in words, with the elements of the right and the wrong gradient, where known.
-_Shown = tuple[str, Iterable[float] | None, Iterable[float] | None]
+_Shown = tuple[str, Sequence[float] | None, Sequence[float] | None]
 # Scenarios that may show the wrong number of a needed point.
 _MOST_SHOWN: Final = 3
 # Of one scenario without a call: as many classes as that at most.
 _SCHEDULES: Final = ScheduleChoice("all", 100)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Scenarios that one call plays."""
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """Values that all calls have in common."""
 
-    number: int  # place among all parts, or among those of a point, from 0
     subject: bytes
-    scenarios: tuple[Scenario, ...]
     names_torch: bool
     deadline: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedPart(Part):
-    """Scenarios whose traces one call judges."""
-
     link: Link
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedPart(Part):
+@dataclass(frozen=True, slots=True)
+class Part:
     """Scenarios that one call plays without a point."""
 
     point: SyncPoint
+    number: int  # place among the parts of the point, from 0
+    scenarios: tuple[Scenario, ...]
     # Violations of traces without the point, to show a wrong number of some scenario. With such
     # violations no other scenario is played.
     breaking: tuple[FoundViolation, ...]
@@ -142,13 +136,15 @@ class TracesWithout:
         self.num_played += other.num_played
 
 
-def take_out_of_traces(part: TracedPart) -> TracesWithout:
-    """Play each scenario once, with all points, and judge its traces without each."""
-    subject, backend = unpack_subject(part.subject), SimBackend()
+def take_out_of_traces(
+    common: Circumstances, numbered: tuple[int, Sequence[Scenario]]
+) -> TracesWithout:
+    """Play each scenario of a part once, with all points, and judge its traces without each."""
+    subject, backend = unpack_subject(common.subject), SimBackend()
     found = TracesWithout()
-    with naming_torch(is_on=part.names_torch):
-        for scenario in part.scenarios:
-            if time.monotonic() > part.deadline:
+    with naming_torch(is_on=common.names_torch):
+        for scenario in numbered[1]:
+            if time.monotonic() > common.deadline:
                 break
             found.num_played += 1
             count = scenario.mesh.num_ranks
@@ -162,7 +158,7 @@ def take_out_of_traces(part: TracedPart) -> TracesWithout:
             found.wrong += wrong
             if not wrong:
                 found.num_refused += run.fault is not None
-                _take_out(scenario, run, subject, part.link, found.points)
+                _take_out(scenario, run, subject, common.link, found.points)
     return found
 
 
@@ -194,27 +190,26 @@ def _violations(scenario: Scenario, run: Run, subject: Subject) -> list[FoundVio
     return [FoundViolation(each, scenario) for each in found[:1]]
 
 
-def play_without(part: PlayedPart) -> PlaysWithout:
+def play_without(common: Circumstances, part: Part) -> PlaysWithout:
     """Play the scenarios of a part until one breaks, or show the harm that traces have."""
-    subject, backend = unpack_subject(part.subject), SimBackend()
-    with naming_torch(is_on=part.names_torch):
-        if part.breaking:
-            cases = [Case(each, subject, backend) for each in part.breaking]
-            return PlaysWithout(_harm_of_traces(part, cases))
-        return _played(part, subject, backend)
+    subject, backend = unpack_subject(common.subject), SimBackend()
+    with naming_torch(is_on=common.names_torch):
+        if not part.breaking:
+            return _played(part, subject, backend, common.deadline)
+        for found in part.breaking:
+            with ignoring(part.point), suppress(EnvironmentNotSupportedError):
+                for shown in _wrong_numbers(Case(found, subject, backend)):
+                    return PlaysWithout(harm_of(found, *shown))
+        return PlaysWithout(harm_of(part.breaking[0]))
 
 
-def of_lost_process(part: PlayedPart, token: str, end: Lost) -> PlaysWithout:
-    """Return the answer of a part that lost its process in the scenario of a token.
-
-    Raises:
-        InternalError: No scenario had started.
-    """
+def of_lost_process(part: Part, token: str, end: Lost) -> PlaysWithout:
+    """Return the answer of a part that lost its process in the scenario of a token."""
     ended = f"the process that plays the ranks {end.how}"
     if not token:
         raise InternalError(f"{ended} before its first scenario")
     if part.breaking:
-        return PlaysWithout(harm_of_model(part.breaking, ended))
+        return PlaysWithout(harm_of(part.breaking[0], ended))
     if end.signal == signal.SIGKILL:  # by the system, for memory, or by anybody
         return PlaysWithout(reason="process lost")
     name, cause = fault_identity(Fault(end.cause, (), end.how))
@@ -223,12 +218,14 @@ def of_lost_process(part: PlayedPart, token: str, end: Lost) -> PlaysWithout:
     return PlaysWithout(harm, token=token)
 
 
-def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWithout:
+def _played(
+    part: Part, subject: Subject, backend: SimBackend, deadline: float
+) -> PlaysWithout:
     judge = Judge(subject, backend, _SCHEDULES, 0)
     judge.listener = schedules = _UnplayedSchedules()
     wrong = list[FoundViolation]()
     for scenario in part.scenarios:
-        if time.monotonic() > part.deadline:
+        if time.monotonic() > deadline:
             return PlaysWithout(reason="time limit", wrong=tuple(wrong))
         try:
             with ignoring(part.point):
@@ -240,7 +237,7 @@ def _played(part: PlayedPart, subject: Subject, backend: SimBackend) -> PlaysWit
             shown = _shown_by(Case(found, subject, backend))
             known = {each.found.violation.identity for each in shown}
             if found.violation.identity not in known:
-                harm = _harm(found, _shown(found.violation), is_of_model=False)
+                harm = harm_of(found, *_shown(found.violation), is_of_model=False)
                 return PlaysWithout(harm, wrong=tuple(wrong))
             wrong.append(found)
     reason: WhyUndecided = "schedules" if schedules.is_incomplete else ""
@@ -252,15 +249,6 @@ def _shown_by(case: Case) -> list[Case]:
     judge = Judge(case.subject, case.backend, ScheduleChoice("default"), 0)
     judged = judge.judge_schedule(case.found.scenario, case.found.schedule)
     return [replace(case, found=each) for each in judged.violations.values()]
-
-
-def _harm_of_traces(part: PlayedPart, cases: Iterable[Case]) -> HarmWithout:
-    """Play scenarios without the call of a needed point, for a wrong number."""
-    for case in cases:
-        with ignoring(part.point), suppress(EnvironmentNotSupportedError):
-            for shown in _wrong_numbers(case):
-                return _harm(case.found, shown, is_of_model=True)
-    return harm_of_model(part.breaking)
 
 
 def _wrong_numbers(case: Case) -> Iterator[_Shown]:
@@ -282,7 +270,6 @@ class _UnplayedSchedules(RunListener):
 
     @override
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
-        """Note the part of a scenario's schedules that was played."""
         self.is_incomplete = self.is_incomplete or coverage.extent == RANDOM
 
 
@@ -294,13 +281,13 @@ def _shown(violation: Violation) -> _Shown:
     return violation.summary, None, None
 
 
-def harm_of_model(breaking: Sequence[FoundViolation], outcome: str = "") -> HarmWithout:
-    """Return the harm that traces without a point show."""
-    return _harm(breaking[0], (outcome, None, None), is_of_model=True)
-
-
-def _harm(found: FoundViolation, shown: _Shown, *, is_of_model: bool) -> HarmWithout:
-    outcome, *elements = shown
-    expected, observed = (None if each is None else tuple(each) for each in elements)
+def harm_of(
+    found: FoundViolation,
+    outcome: str = "",
+    *elements: Sequence[float] | None,
+    is_of_model: bool = True,
+) -> HarmWithout:
+    """Return the harm that a violation shows, with elements of the right and the wrong gradient."""
+    shown = (None if each is None else tuple(each) for each in elements)
     identity, token = found.violation.identity, found.token
-    return HarmWithout(*identity, token, is_of_model, outcome, expected, observed)
+    return HarmWithout(*identity, token, is_of_model, outcome, *shown)

@@ -28,7 +28,9 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 from typing_extensions import override
 
-from syncverify.judge.ordering.inversions import Inversion
+from syncverify.judge.ordering.happens_before import Semantics
+from syncverify.judge.ordering.inversions import Inversion, inversions
+from syncverify.judge.ordering.races import Unordered
 from syncverify.sim.recording.operators import (
     AccessRecording,
     Effects,
@@ -45,7 +47,7 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import has_memory, tensor_region
-from syncverify.trace.run import Observation, RankRun
+from syncverify.trace.run import Observation, RankRun, Traces
 from syncverify.trace.source_lines import NoLine
 
 _COUNTED = (Access, CollectiveLaunch, CollectiveWait)
@@ -104,7 +106,7 @@ class AdversarialRecorder(RankRecorder):
         self._is_over = False
         self.gave_up = False  # some of that work could not be put off
         # By step: gradients as a late read sees them.
-        self._late_reads: dict[int, list[torch.Tensor]] = {}
+        self.late_reads: dict[int, list[torch.Tensor]] = {}
         super().__init__(keeps_everything=True)
 
     @override
@@ -181,7 +183,7 @@ class AdversarialRecorder(RankRecorder):
         if self._is_late(number, self._lateness.operators):
 
             def read_again() -> None:
-                self._late_reads[step] = [tensor.clone() for tensor in given]
+                self.late_reads[step] = [tensor.clone() for tensor in given]
 
             self._late.append(_Late(read_again, given))
 
@@ -228,10 +230,6 @@ class AdversarialRecorder(RankRecorder):
         self._run_late_work()
         super().finish()
 
-    def late_read(self, step: int) -> list[torch.Tensor] | None:
-        """Return what the read of a step saw, if it ran late."""
-        return self._late_reads.get(step)
-
     def corrected(self, played: RankRun) -> RankRun:
         """Return a rank's run with each gradient as late work left it.
 
@@ -240,7 +238,7 @@ class AdversarialRecorder(RankRecorder):
         """
         observations = list[Observation]()
         for each in played.observations:
-            late = self.late_read(each.step)
+            late = self.late_reads.get(each.step)
             if late is not None and each.point == "reduced":
                 seen = each.gradients.items()
                 names = [name for name, gradient in seen if gradient is not None]
@@ -282,6 +280,19 @@ class AdversarialRecorder(RankRecorder):
             local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
             if local.is_floating_point() and is_meant(self.storages.of(local).number):
                 local.data.fill_(_GARBAGE)
+
+
+def adversaries(
+    pairs: Iterable[Unordered], traces: Traces, semantics: Semantics = "stream"
+) -> Iterator[tuple[Unordered, int, AdversarialRecorder]]:
+    """Yield pairs without an order, each with a rank, and its recorder that turns a pair around.
+
+    The traces are those of the order in which the host queues, with all accesses.
+    """
+    for pair in pairs:
+        for inversion in inversions(pair, traces, semantics):
+            lateness = Lateness.of(inversion, traces[inversion.rank])
+            yield pair, inversion.rank, AdversarialRecorder(lateness)
 
 
 class _LateRecording(AccessRecording):

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from syncverify.explain.case import Case
-from syncverify.explain.witness.other_orders import OtherOrder, other_orders
+from syncverify.explain.witness.adversary import AdversarialRecorder, adversaries
 from syncverify.judge.evidence import Elements, FrozenGradient, WrongGradient
 from syncverify.judge.ordering.races import EarlyFree, Unordered, is_same_work
 from syncverify.judge.properties.judgement import Judgement
@@ -28,6 +28,7 @@ from syncverify.judge.reference import reference
 from syncverify.judge.violation import Violation
 from syncverify.search.found_violation import NoWitness, Witness
 from syncverify.sim.recording.rank_recorder import RankRecorder
+from syncverify.trace.run import Fault
 
 # Judges of the gradients that the training program reads.
 OF_GRADIENTS: Final = (
@@ -44,11 +45,9 @@ _END_OF_RUN = dict.fromkeys(("deadlock", "step_bound", "never_returns"), _BLOCKE
 
 
 def find_witness(case: Case) -> Witness | NoWitness | None:
-    """Return the first order with a wrong gradient.
+    """Return the first order with a wrong gradient, or how many orders were played without one.
 
-    Returns:
-        The order, or how many were played without a wrong gradient; None for a violation that
-        is not about order, or whose work the play does not show.
+    The value is None for a violation that is not about order, or whose work the play does not show.
     """
     violation, scenario = case.found.violation, case.found.scenario
     race = violation.evidence.unordered
@@ -60,11 +59,7 @@ def find_witness(case: Case) -> Witness | NoWitness | None:
         right = reference(scenario, case.subject.capabilities, run.device)
         return Judgement(scenario, run, right)
 
-    def recorders(*, keeps_everything: bool = False) -> list[RankRecorder]:
-        ranks = range(scenario.mesh.num_ranks)
-        return [RankRecorder(keeps_everything=keeps_everything) for _ in ranks]
-
-    queued = play(recorders(keeps_everything=True))
+    queued = play(case.recorders(keeps_everything=True))
     # The pair that the violation tells of is tried first, for its witness is read beside it.
     pairs = sorted(
         unordered_work(queued, violation.cause),
@@ -75,34 +70,32 @@ def find_witness(case: Case) -> Witness | NoWitness | None:
     wrong_before = {_key(finding) for finding in _wrong_gradients(queued)}
     traces = [rank_run.trace for rank_run in queued.run.ranks]
     (semantics,) = {disorder.semantics for disorder in queued.disorders}
-    orders = other_orders(pairs, traces, play, recorders, semantics)
+    orders = adversaries(pairs, traces, semantics)
     failures = list[str | None]()
-    for order in islice(orders, _MAX_ORDERS):
-        failures.append(_failure(order))
-        if failures[-1] is not None:
-            continue
-        for finding in _wrong_gradients(_seen(order)):
-            if _key(finding) not in wrong_before:
-                is_own = is_same_work(order.pair, race)
-                return _witness(finding, order.pair, is_of_violation=is_own)
+    for pair, rank, adversary in islice(orders, _MAX_ORDERS):
+        recorders = case.recorders()
+        recorders[rank] = adversary
+        played = play(recorders)
+        failures.append(_failure(adversary, played.run.fault))
+        if failures[-1] is None:
+            # The gradients are those that the late reads of the adversary saw.
+            ranks = [*played.run.ranks]
+            ranks[rank] = adversary.corrected(ranks[rank])
+            seen = replace(played, run=replace(played.run, ranks=tuple(ranks)))
+            for finding in _wrong_gradients(seen):
+                if _key(finding) not in wrong_before:
+                    is_own = is_same_work(pair, race)
+                    return _witness(finding, pair, is_of_violation=is_own)
     for finding in _wrong_gradients(queued):
         return _witness(finding, None, is_of_violation=False)
     return NoWitness(failures.count(None), tuple(_reasons(pairs, failures)))
 
 
-def _failure(order: OtherOrder[Judgement]) -> str | None:
+def _failure(adversary: AdversarialRecorder, fault: Fault | None) -> str | None:
     """Return the reason that an order could not be played; None if it was."""
-    if order.adversary.gave_up:
+    if adversary.gave_up:
         return "an operator that is late communicates"
-    fault = order.played.run.fault
     return None if fault is None else _END_OF_RUN.get(fault.kind, _RAISED)
-
-
-def _seen(order: OtherOrder[Judgement]) -> Judgement:
-    """Return a play with the gradients that the late reads of its adversary saw."""
-    ranks = [*order.played.run.ranks]
-    ranks[order.rank] = order.adversary.corrected(ranks[order.rank])
-    return replace(order.played, run=replace(order.played.run, ranks=tuple(ranks)))
 
 
 def _reasons(

@@ -15,7 +15,7 @@ from typing import Final
 import torch
 
 from syncverify.errors import EnvironmentNotSupportedError
-from syncverify.explain.witness.other_orders import OtherOrder, other_orders
+from syncverify.explain.witness.adversary import adversaries
 from syncverify.faces.simulation.host_waits import refuse_unknown_stall
 from syncverify.faces.simulation.program import Device, Program, SimulatedProgram
 from syncverify.faces.simulation.simulation import FoundInProgram, Harm, Simulation
@@ -189,12 +189,9 @@ def _harms(
     pair: Unordered, setup: SimulatedProgram, policy: SchedulePolicy
 ) -> Iterator[Harm]:
     """Yield the harm of each order in which a pair runs the other way round; see the note above."""
-
-    def play_again(recorders: list[RankRecorder]) -> Played:
-        return play(setup, Decisions(policy), recorders)
-
     ranks = range(setup.num_ranks)
-    queued = play_again([RankRecorder(keeps_everything=True) for _ in ranks])
+    recorders = [RankRecorder(keeps_everything=True) for _ in ranks]
+    queued = play(setup, Decisions(policy), recorders)
     # The machine is late: a collective without a wait has not run at all.
     prompt = play(setup, Decisions(policy), is_prompt=True)
     if prompt.run.fault is None:
@@ -203,22 +200,19 @@ def _harms(
     found = judge_orderings(traces)
     unordered: list[Unordered] = [*found.races, *found.early_frees]
     alike = (each for each in unordered if is_same_work(each, pair))
-    orders = other_orders(alike, traces, play_again, setup.recorders)
-    for order in islice(orders, _MAX_ORDERS):
-        yield from _changes(_values(queued), _seen(order))
+    for _, rank, adversary in islice(adversaries(alike, traces), _MAX_ORDERS):
+        recorders = setup.recorders()
+        recorders[rank] = adversary
+        played = play(setup, Decisions(policy), recorders)
+        # An order that cannot be played to the end has no values.
+        if not adversary.gave_up and played.run.fault is None:
+            values = _values(played)
+            values[rank] = adversary.late_reads.get(0) or values[rank]
+            yield from _changes(_values(queued), values)
 
 
 def _values(played: Played) -> list[Sequence[torch.Tensor]]:
     return [each.tensors for each in played.returned]
-
-
-def _seen(order: OtherOrder[Played]) -> Values:
-    """Return the values of another order; none where it cannot be played to the end."""
-    if order.adversary.gave_up or order.played.run.fault is not None:
-        return ()
-    values = _values(order.played)
-    values[order.rank] = order.adversary.late_read(0) or values[order.rank]
-    return values
 
 
 def _changes(queued: Values, other: Values) -> Iterator[Harm]:

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 
 from syncverify.command.bank.execution import line_of, summary, table
-from syncverify.command.bank.guilt import guilty_lines, shows_guilty_line
-from syncverify.command.bank.play import BankPlayer, Caught, EntryResult
+from syncverify.command.bank.play import (
+    BankPlayer,
+    Caught,
+    EntryResult,
+    guilty_lines,
+    shows_guilty_line,
+)
 from syncverify.judge.evidence import Evidence
 from syncverify.judge.violation import Violation
 from syncverify.playing.sim import SimBackend

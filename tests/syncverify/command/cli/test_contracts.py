@@ -153,7 +153,7 @@ def test_a_correction_of_a_probe_is_reported(
         "gradient_equals_reference", "gradient_missing", "it is wrong", (), (), {}
     )
     met = iter([FoundViolation(violation, scenario), None])
-    name = "syncverify.command.probe._violation_of_found"
+    name = "syncverify.command.probe._Probe._violation_of_found"
     monkeypatch.setattr(name, lambda *_: next(met))
     probe = ("probe", "naive_subjects:Naive", "--ranks", "2", "--scenarios", "2")
     outcome = naive(*probe)
