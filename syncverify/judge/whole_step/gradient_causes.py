@@ -96,6 +96,10 @@ def _proves(
     match cause:
         case causes.LacksSum(_, factor) | causes.ReducedOver(_, _, factor):
             return factor == 1 or bool(axes_with(known.layout, factor))
+        case causes.Scaled(factor, axes, is_scale, is_number_of_parts):
+            is_known = axes or is_scale or is_number_of_parts
+            whole = round(max(factor, 1 / factor)) if factor else 0
+            return len(explained) > 1 or bool(is_known) or is_number(factor, whole)
         case causes.NotCleared() | causes.RanksScaled():
             return False
     return True

@@ -73,6 +73,26 @@ def test_one_element_is_no_part_of_a_sum_by_a_factor_of_no_axis() -> None:
     assert mistake.finding.cause == RanksDiffer((0, 1), frozenset({"dp"}))
 
 
+@pytest.mark.parametrize(
+    ("factor", "shift", "kind"), [(1.0, 0.37, "unexplained"), (3.0, 0.0, "scaled")]
+)
+def test_one_element_proves_a_known_number_as_a_factor_alone(
+    factor: float, shift: float, kind: str
+) -> None:
+    def change(model: nn.Module, mesh: DeviceMesh) -> None:
+        add(model.parameters(), mesh, "dp")
+        for each in model.parameters():
+            each.grad.mul_(factor / mesh.size()).add_(shift)
+
+    (mistake,) = compare(
+        build=functools.partial(nn.Linear, 1, 1, bias=False),
+        batch=lambda: torch.randn(4, 1),
+        step=with_gradients(change),
+        steps=1,
+    ).mistakes
+    assert mistake.finding.cause.kind == kind
+
+
 def layer_loss(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
     out: torch.Tensor = model(batch)
     return out.square().mean()
