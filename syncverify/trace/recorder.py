@@ -25,8 +25,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
-from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
-from syncverify.trace.slots import find_slots
+from syncverify.trace.regions import MemoryRegion, find_slots, has_memory, tensor_region
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 from syncverify.trace.stacks import calling_line, is_issued_by_torch
 from syncverify.trace.tensor_hooks import (

@@ -20,8 +20,7 @@ from syncverify.trace.operations import (
     REDUCING_OPERATIONS,
     UNEVEN_OPERATIONS,
 )
-from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.regions import MemoryRegion, ParameterSlot
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 # Phases of a synchronizer: "bind", "backward", "wait", "zero_grad", "unbind", "after_unbind".

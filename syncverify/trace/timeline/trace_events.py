@@ -73,17 +73,14 @@ class _Tracks:
         """Yield the two slices of each arrow."""
         at = {event.place: self.slices[key] for key, event in timeline.events.items()}
         for arrow in timeline.arrows:
-            is_launch = arrow.kind == "launch"
-            tail = self._launch(arrow.tail) if is_launch else at[arrow.tail]
+            place = arrow.tail
+            if arrow.kind == "launch":
+                thread = self._threads[place.rank, place.lane, 0]
+                made = _slice("launch", "launch", place, 1, thread)
+                tail = self.launching.setdefault((place.rank, place.tick), made)
+            else:
+                tail = at[place]
             yield arrow.kind, tail, at[arrow.head]
-
-    def _launch(self, place: LanePoint) -> TraceEvent:
-        """Return the slice of a launch on the stream that issued the collective."""
-        at = (place.rank, place.tick)
-        if at not in self.launching:
-            thread = self._threads[place.rank, place.lane, 0]
-            self.launching[at] = _slice("launch", "launch", place, 1, thread)
-        return self.launching[at]
 
     def names(self) -> Iterator[TraceEvent]:
         """Yield the names and the order of processes and threads."""
