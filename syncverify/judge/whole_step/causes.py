@@ -16,6 +16,9 @@ from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.trace.source_lines import SourceLine
 
+# Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
+AxesOfFactor = frozenset[frozenset[str]]
+
 
 class StepMistake:
     """Why a value is wrong. Two parameters with equal causes are one finding."""
@@ -56,8 +59,7 @@ class TermsWeighted(StepMistake):
 
     # Wrong weight of each term divided by its right weight, by name.
     factors: tuple[tuple[str, float], ...]
-    # Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
-    axes: frozenset[frozenset[str]] = frozenset()
+    axes: AxesOfFactor = frozenset()
     # Whether that is the number of micro-batches, or its reciprocal.
     is_number_of_parts: bool = False
 
@@ -68,8 +70,7 @@ class UsesWeighted(StepMistake):
 
     # Of each use, in the order of the forward; 1 where it is right.
     factors: tuple[float, ...]
-    # Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
-    axes: frozenset[frozenset[str]] = frozenset()
+    axes: AxesOfFactor = frozenset()
     # Lines of the uses that count wrongly, of the first parameter.
     lines: tuple[SourceLine, ...] = ()
 
@@ -95,8 +96,7 @@ class Scaled(StepMistake):
     """All ranks have the right value times a factor."""
 
     factor: float
-    # Sets of axes whose number of ranks is the factor, or its reciprocal.
-    axes: frozenset[frozenset[str]] = frozenset()
+    axes: AxesOfFactor = frozenset()
     # Whether the factor is the scale of the loss, or its reciprocal.
     is_scale: bool = False
     # Whether it is the number of micro-batches, or its reciprocal.
@@ -304,8 +304,7 @@ class OtherOption(StepMistake):
     name: str
     value: object  # its value on the first wrong rank
     expected: object  # its value on one rank
-    # Sets of axes whose number of ranks is one value divided by the other.
-    axes: frozenset[frozenset[str]] = frozenset()
+    axes: AxesOfFactor = frozenset()
     # Whether a schedule changes it on one rank, and the own step takes no `schedule`.
     is_left: bool = False
 

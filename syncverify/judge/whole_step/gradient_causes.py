@@ -24,9 +24,9 @@ from syncverify.judge.whole_step.factors import (
     rounded,
 )
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
-from syncverify.judge.whole_step.mixed_up import mixed_up
 from syncverify.judge.whole_step.mixtures import (
     Explained,
+    mixed_up,
     mixtures,
     sum_of,
     usable,
@@ -49,15 +49,11 @@ def gradient_causes(found: Sequence[ComparedValue], known: Known) -> list[Explai
     tried, left = _tried(found, known), [*found]
     taken = list[Explained]()
     while left:
-        cause, explained = max(
-            ((cause, [e for e in each if e in left]) for cause, each in tried),
-            key=lambda pair: len(pair[1]),
-            default=(None, list[ComparedValue]()),
-        )
-        if cause is None or not explained:
+        kept = [(cause, [e for e in each if e in left]) for cause, each in tried]
+        if not any(explained for _, explained in kept):
             break
-        taken.append((cause, explained))
-        left = [each for each in left if each not in explained]
+        taken.append(max(kept, key=lambda pair: len(pair[1])))
+        left = [each for each in left if each not in taken[-1][1]]
     return [*taken, *grouped((each, copy_cause(each, known.layout)) for each in left)]
 
 

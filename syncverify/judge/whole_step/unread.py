@@ -104,7 +104,12 @@ def _is_of_right_parameter(
 def _is_replaced(value: ComparedValue, ranks: Sequence[RankValues]) -> bool:
     """Tell whether all wrong elements are replaced, and each is right on another rank."""
     for rank in value.wrong_ranks:
-        is_unread = _replaced(value, rank, ranks[rank]) & _is_owned(value, rank)
+        expected = value.expected[rank]
+        is_owned = torch.zeros_like(expected, dtype=torch.bool)
+        for other, theirs in value.expected.items():
+            if other != rank and torch.equal(theirs, expected):
+                is_owned |= _is_right(value, other)
+        is_unread = _replaced(value, rank, ranks[rank]) & is_owned
         if not bool((_is_right(value, rank) | is_unread).all()):
             return False
     return True
@@ -118,19 +123,6 @@ def _is_right(value: ComparedValue, rank: int) -> torch.Tensor:
     if ours.shape != expected.shape:
         return torch.zeros_like(expected, dtype=torch.bool)
     return are_close(ours, expected, value.tolerance)
-
-
-def _is_owned(value: ComparedValue, rank: int) -> torch.Tensor:
-    """Return which elements of a rank are right on another rank that should have the same."""
-    expected = value.expected[rank]
-    others = [
-        _is_right(value, other)
-        for other, theirs in value.expected.items()
-        if other != rank and theirs.shape == expected.shape
-        if torch.equal(theirs, expected)
-    ]
-    nowhere = torch.zeros_like(expected, dtype=torch.bool)
-    return torch.stack([nowhere, *others]).any(0)
 
 
 def _replaced(value: ComparedValue, rank: int, values: RankValues) -> torch.Tensor:
