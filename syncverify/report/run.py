@@ -116,7 +116,6 @@ def _sections(entry: FoundViolation) -> list[list[str] | str]:
     above = (e if isinstance(e, str) else "\n".join(e) for e in seen)
     shown = "\n".join([violation.summary, *above])
     deciders = [e for e in entry.deciders if not entry.fix and str(e.line) not in shown]
-    consequences, forms = _by_kind(entry)
     fixed = list[str]()
     if fix := entry.fix:
         about = (
@@ -129,8 +128,8 @@ def _sections(entry: FoundViolation) -> list[list[str] | str]:
         *seen,
         ["  ran only where it fails:", *titled("", deciders)] if deciders else [],
         f"  seen on:    {seen_on(violation.ranks, violation.parameters)}",
-        _related("then", consequences),
-        _related("also shows as", forms),
+        _related("then", _of_kind(entry, is_consequence=True)),
+        _related("also shows as", _of_kind(entry, is_consequence=False)),
         "",
         f"  {run}",
         [f"  {line}" for line in parameters],
@@ -141,12 +140,9 @@ def _sections(entry: FoundViolation) -> list[list[str] | str]:
     ]
 
 
-def _by_kind(
-    entry: FoundViolation,
-) -> tuple[list[RelatedViolation], list[RelatedViolation]]:
-    """Return the consequences of a violation, and other forms of it."""
-    consequences = [each for each in entry.related if each.is_consequence]
-    return consequences, [each for each in entry.related if not each.is_consequence]
+def _of_kind(entry: FoundViolation, *, is_consequence: bool) -> list[RelatedViolation]:
+    """Return the consequences of a violation, or other forms of it."""
+    return [e for e in entry.related if e.is_consequence == is_consequence]
 
 
 def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
@@ -188,13 +184,13 @@ def _related(title: str, related: Sequence[RelatedViolation]) -> list[str]:
 
 def _facts(entry: FoundViolation) -> dict[str, Any]:
     """Return what JSON alone has of a violation."""
-    violation, (consequences, forms) = entry.violation, _by_kind(entry)
+    violation = entry.violation
     data: dict[str, Any] = {
         "scenario": entry.scenario.to_json(),
         "schedule": entry.schedule.to_json(),
         "evidence": evidence_json(violation.cause, violation.evidence),
-        "consequences": [*map(_related_json, consequences)],
-        "other_forms": [*map(_related_json, forms)],
+        "consequences": _related_json(_of_kind(entry, is_consequence=True)),
+        "other_forms": _related_json(_of_kind(entry, is_consequence=False)),
     }
     if entry.witness is not None:
         data["witness"] = witness_json(entry.witness)
@@ -214,15 +210,12 @@ def _facts(entry: FoundViolation) -> dict[str, Any]:
             }
             for each in entry.left_over
         ]
-    if entry.fix is not None:
-        data["fix"] = {
-            "place": str(entry.fix.place),
-            "lines": [*entry.fix.lines],
-            "num_others": entry.fix.num_others,
-            "max_ranks": entry.fix.max_ranks,
-        }
+    if fix := entry.fix:
+        numbers = {"num_others": fix.num_others, "max_ranks": fix.max_ranks}
+        data["fix"] = {"place": str(fix.place), "lines": [*fix.lines], **numbers}
     return data
 
 
-def _related_json(one: RelatedViolation) -> dict[str, str]:
-    return {"property": one.property, "cause": one.cause, "summary": one.summary}
+def _related_json(related: Sequence[RelatedViolation]) -> list[dict[str, str]]:
+    keys = ("property", "cause", "summary")
+    return [{key: getattr(each, key) for key in keys} for each in related]
