@@ -268,7 +268,6 @@ class CollectiveLaunch:
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
         root = "" if self.root is None else f" with root {self.root}"
         # A barrier has no dtype.
@@ -333,7 +332,6 @@ class GroupMade:
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         return f"new_group() of ranks {_shortened(self.ranks)}, at {self.source}"
 
 

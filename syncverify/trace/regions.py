@@ -134,7 +134,6 @@ class ParameterSlot:
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         return f"{self.parameter} at byte {self.offset_bytes}"
 
 

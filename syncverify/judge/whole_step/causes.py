@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import ClassVar
 
 from typing_extensions import override
@@ -238,13 +238,13 @@ class NormWithout(StepMistake):
     names: tuple[str, ...]
 
 
-class Joined(Enum):
+class Joined(StrEnum):
     """What is made of the norms of ranks in place of the root of the sum of their squares."""
 
-    MEAN = "mean"
-    ROOT_OF_MEAN = "root of the mean of squares"
-    SUM = "sum"
-    LARGEST = "largest"
+    MEAN = "the mean of the ranks' own norms"
+    ROOT_OF_MEAN = "the root of the mean of the ranks' own squares"
+    SUM = "the sum of the ranks' own norms"
+    LARGEST = "the largest of the ranks' own norms"
 
 
 @dataclass(frozen=True, slots=True)

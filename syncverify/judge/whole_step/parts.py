@@ -111,14 +111,10 @@ def _whole(
         if axis in layout.names and first.dim() > dim
     ]
 
-    def whole_over(splits: Sequence[tuple[str, int]], rank: int) -> torch.Tensor:
-        if not splits:
-            return filled[rank]
-        (axis, dim), *rest = splits
-        group = layout.group(rank, [axis])
-        return torch.cat([whole_over(rest, each) for each in group], dim)
-
-    return whole_over(splits, held)
+    for axis, dim in reversed(splits):
+        groups = [layout.group(rank, [axis]) for rank in range(len(filled))]
+        filled = [torch.cat([filled[each] for each in e], dim) for e in groups]
+    return filled[held]
 
 
 def rank_part(

@@ -48,11 +48,6 @@ class LoadedValues:
     loaded: HeldValues  # values that it held after loading
     values: RankValues
 
-    def is_held(self, parameter: str) -> bool:
-        """Tell whether an optimizer has a parameter itself; a flat slice is another tensor."""
-        fresh = self.fresh[Quantity.LOADED_RATE]
-        return parameter in fresh or parameter in self.values.options
-
 
 @dataclass(frozen=True, slots=True)
 class ResumedPlay:
@@ -107,8 +102,12 @@ class ResumedPlay:
         parameter = parameter_of(name)
         held_by = {*range(len(self.ranks))}
         if quantity in _HELD:  # the ranks whose optimizers have it, and update it
+            # A flat slice is another tensor.
             held_by = {
-                r for r, each in enumerate(self.ranks) if each.is_held(parameter)
+                rank
+                for rank, each in enumerate(self.ranks)
+                if parameter
+                in {*each.fresh[Quantity.LOADED_RATE], *each.values.options}
             }
             held_by -= left_to_others(parameter, self._values_of_ranks, 0)
         got = {

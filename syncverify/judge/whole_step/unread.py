@@ -69,13 +69,9 @@ def left_steps(values: Iterable[ComparedValue]) -> list[ComparedValue]:
         for each in listed
         if each.quantity is Quantity.SKIPPED
         if 0 < len(each.wrong_ranks) < len(each.got)
-        if all(_is_none(each.got[rank]) for rank in each.wrong_ranks)
-        if not any(_is_none(each.expected[rank]) for rank in each.wrong_ranks)
+        if not any(each.got[rank] for rank in each.wrong_ranks)
+        if all(each.expected[rank] for rank in each.wrong_ranks)
     ]
-
-
-def _is_none(number: torch.Tensor | None) -> bool:
-    return number is None or float(number) == 0
 
 
 def _is_of_right_parameter(
