@@ -132,30 +132,23 @@ def _scaled(found: ComparedValue, known: Known) -> causes.StepMistake | None:
 
 def _own_factors(found: ComparedValue) -> dict[int, float | None]:
     """Return by how much each wrong rank multiplies its right value; None for no multiple."""
-    return {
-        rank: factor_of(
-            found.got[rank], found.expected[rank], slack_of_base=found.slack
-        )
-        for rank in found.wrong_ranks
-    }
+    got, right, slack = found.got, found.expected, found.slack
+    wrong = found.wrong_ranks
+    return {r: factor_of(got[r], right[r], slack_of_base=slack) for r in wrong}
 
 
 def _ranks_scaled(found: ComparedValue, _: Known) -> causes.StepMistake | None:
     factors = _own_factors(found)
-    known = [
-        (rank, each) for rank, each in factors.items() if each is not None and each != 1
-    ]
-    return causes.RanksScaled(tuple(known)) if len(known) == len(factors) else None
+    known = tuple((rank, e) for rank, e in factors.items() if e is not None and e != 1)
+    return causes.RanksScaled(known) if len(known) == len(factors) else None
 
 
 def scaled_by(factor: float, known: Known) -> causes.Scaled:
     """Return the cause of values that are all multiplied by a factor."""
     scale = known.play.scale
     is_scale = scale != 1 and is_number(factor, scale)
-    axes = axes_with(known.layout, factor)
-    return causes.Scaled(
-        rounded(factor), axes, is_scale, known.is_number_of_parts(factor)
-    )
+    axes, is_parts = axes_with(known.layout, factor), known.is_number_of_parts(factor)
+    return causes.Scaled(rounded(factor), axes, is_scale, is_parts)
 
 
 def _lacks_sum(found: ComparedValue, known: Known) -> causes.StepMistake | None:
