@@ -63,10 +63,8 @@ class _Tracks:
             for lane in lanes:
                 self._threads[rank, lane, 0] = len(self._threads) + 1
         # Of slices that begin together, the longer one encloses the other.
-        ordered = sorted(
-            timeline.events.items(), key=lambda e: (e[1].place.tick, -e[1].end)
-        )
-        for key, event in ordered:
+        events = timeline.events.items()
+        for key, event in sorted(events, key=lambda e: (e[1].place.tick, -e[1].end)):
             self.slices[key] = self._slice_of(event)
 
     def arrows(self, timeline: Timeline) -> Iterator[Flow]:
@@ -93,11 +91,9 @@ class _Tracks:
             yield _metadata("thread_sort_index", rank, thread, sort_index=thread)
 
     def _slice_of(self, event: TimelineEvent) -> TraceEvent:
-        place = event.place
-        track = self._track(event)
-        thread = self._threads.setdefault(
-            (place.rank, place.lane, track), len(self._threads) + 1
-        )
+        place, new = event.place, len(self._threads) + 1
+        on_track = (place.rank, place.lane, self._track(event))
+        thread = self._threads.setdefault(on_track, new)
         length = event.end - place.tick
         return _slice(event.name, event.kind, place, length, thread) | {
             "args": {
