@@ -33,7 +33,7 @@ from syncverify.errors import (
 from syncverify.playing.program.modules import provide_layers
 from syncverify.processes.process_state import Work
 from syncverify.subjects.subject import Subject
-from syncverify.trace import engine_log, records, regions, run, slots, source_lines
+from syncverify.trace import engine_log, records, regions, run, source_lines
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Fault, RankRun
@@ -193,7 +193,7 @@ _DATA_CLASSES: Final = (
     frozenset,
     *(
         kind
-        for module in (engine_log, records, regions, run, slots, source_lines)
+        for module in (engine_log, records, regions, run, source_lines)
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == module.__name__
     ),

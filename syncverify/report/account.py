@@ -89,9 +89,8 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
         own = {name: getattr(self, name) for name in _OWN_KEYS}
-        return {
-            name: json_numbers(each) for name, each in {**own, **self.facts}.items()
-        }
+        values: dict[str, Any] = json_numbers({**own, **self.facts})
+        return values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +143,7 @@ def titled(title: str, items: Iterable[object], about: str = "") -> list[str]:
     """Return items below each other, the title before the first one; none without items."""
     texts = [*map(str, items)]
     texts += [f"({about})"] if texts and about else []
-    return [
-        f"  {'' if number else title:<11} {text}" for number, text in enumerate(texts)
-    ]
+    return [f"  {'' if at else title:<11} {text}" for at, text in enumerate(texts)]
 
 
 def fitted(
@@ -157,21 +154,15 @@ def fitted(
     Single lines are never cut, and each list keeps its first two lines, so that many lists may
     still be longer than `num_lines`.
     """
-    lists = [section for section in sections if isinstance(section, list)]
-    room = num_lines - (len(sections) - len(lists))
-    limit = _limit([len(each) for each in lists], room)
+    lengths = [len(each) for each in sections if isinstance(each, list)]
+    room = num_lines - (len(sections) - len(lengths))
+    limit = max(lengths, default=0)
+    while limit > 3 and sum(min(length, limit) for length in lengths) > room:
+        limit -= 1
     lines = list[str]()
     for section in sections:
         lines += [section] if isinstance(section, str) else _cut(section, limit)
     return lines
-
-
-def _limit(lengths: list[int], room: int) -> int:
-    """Return the largest length of a list with which all lists fit."""
-    limit = max(lengths, default=0)
-    while limit > 3 and sum(min(length, limit) for length in lengths) > room:
-        limit -= 1
-    return limit
 
 
 def _cut(lines: list[str], limit: int) -> list[str]:

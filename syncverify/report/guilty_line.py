@@ -6,6 +6,7 @@ The checkout is the folder to which code hosts count the paths of files.
 from __future__ import annotations
 
 import inspect
+import itertools
 import operator
 import os
 import sys
@@ -58,23 +59,15 @@ def guilty_line(lines: Sequence[SourceLine], subject: str) -> FileLine | None:
     loaded = {file for _, file in _loaded()}  # in another working directory, maybe
     found = ((_one_of(loaded, line.path), line.number) for line in lines)
     places = [FileLine(file, number) for file, number in found if file]
-    places += [*_in_checkout(lines), *_definition(subject)]
+    # Nothing has to have loaded the file: lines have the ends of paths.
+    for line, folder in itertools.product(lines, (Path.cwd(), checkout())):
+        if (file := folder / line.path).is_file() and path_in_checkout(file):
+            places.append(FileLine(file.resolve(), line.number))
+    places += _definition(subject)
     return next(
         (each for each in places if path_in_checkout(each.file)),
         places[0] if places else None,
     )
-
-
-def _in_checkout(lines: Sequence[SourceLine]) -> Iterator[FileLine]:
-    """Yield the lines that are in a file of the checkout, which nothing has to have loaded.
-
-    Lines have the ends of paths, which are looked up from the root of the checkout and from
-    the working directory, without imports.
-    """
-    for line in lines:
-        for folder in (Path.cwd(), checkout()):
-            if (file := folder / line.path).is_file() and path_in_checkout(file):
-                yield FileLine(file.resolve(), line.number)
 
 
 def _loaded() -> Iterator[tuple[Any, Path]]:

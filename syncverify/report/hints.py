@@ -63,28 +63,22 @@ def advice(entry: FoundViolation) -> str:
         return ADVICE["left_over"]
     if is_rounded_down:
         return ADVICE["rounded_down"]
-    earlier = _of_the_step_before(entry) if entry.starts_wrongly else ""
-    violation = entry.violation
-    waits = violation.cause == "not_reduced" and _is_beside_frozen(entry)
-    first = hint(violation.cause, violation.evidence)
-    return f"{first}{ADVICE['frozen'] if waits else ''}{earlier}"
-
-
-def _of_the_step_before(entry: FoundViolation) -> str:
-    """Say how a step that goes wrong differs from the right one before."""
-    step, counts = entry.violation.evidence.step or 0, entry.scenario.accumulations
-    before, count = counts[step - 1 : step + 1]
-    if before == count:
-        return ADVICE["after_right_step"]
-    return ADVICE["other_count"].format(step=step, count=count, before=before)
-
-
-def _is_beside_frozen(entry: FoundViolation) -> bool:
-    """Tell whether a group of the violation's parameters has a frozen parameter."""
-    listed, names = entry.scenario.parameters, entry.violation.parameters
-    named = [spec for spec in listed if spec.name in names]
+    violation, listed = entry.violation, entry.scenario.parameters
+    words = hint(violation.cause, violation.evidence)
+    named = [spec for spec in listed if spec.name in violation.parameters]
     groups = {spec.group for spec in named or listed}
-    return any(not spec.requires_grad and spec.group in groups for spec in listed)
+    frozen = (spec.group in groups for spec in listed if not spec.requires_grad)
+    if violation.cause == "not_reduced" and any(frozen):
+        words += ADVICE["frozen"]
+    if not entry.starts_wrongly:
+        return words
+    # How the step differs from the right one before.
+    step = violation.evidence.step or 0
+    before, count = entry.scenario.accumulations[step - 1 : step + 1]
+    if before == count:
+        return words + ADVICE["after_right_step"]
+    other = ADVICE["other_count"].format(step=step, count=count, before=before)
+    return words + other
 
 
 def hint_of(cause: str, reduction: str = "sum") -> str:

@@ -35,9 +35,6 @@ _VERBS: Final[dict[Rating, tuple[str, str]]] = {
 # The order of one line, which differs from that of the table.
 _IN_ONE_LINE: Final[tuple[Rating, ...]] = ("right", *EXPLAINED, "refused", "not tried")
 _EARLY_ENDS: Final = {OUT_OF_TIME, INTERRUPTED}
-_SKIP: Final = "--no-beyond skips them"
-_NOT_JUDGED: Final = "not part of the verdict"
-_FAILS: Final = "part of the verdict, because this contract sets `fail_on_wrong`"
 _WIDTH: Final = 100
 _VIOLATED: Final = "  the contract is violated too, and may cause some of these ratings"
 _TEXTS: Final = ("reason", "summary", "token", "diagnosis")  # in JSON unless empty
@@ -114,7 +111,7 @@ def in_one_line(
     """Yield a line with the number of features of each rating; none without features."""
     if not observed:
         return
-    options = "--tables lists them" + ("" if fails_on_wrong else f", {_SKIP}")
+    skip = "" if fails_on_wrong else ", --no-beyond skips them"
     counts = list[str]()
     for rating in _IN_ONE_LINE:
         if listed := with_rating(observed, rating):
@@ -125,15 +122,16 @@ def in_one_line(
                 f"{len(listed)} {of_one if len(listed) == 1 else of_more}{why}"
             )
     title = _title(observed, fails_on_wrong=fails_on_wrong)
-    yield f"{title}: {', '.join(counts)} ({options})"
+    yield f"{title}: {', '.join(counts)} (--tables lists them{skip})"
     if is_violated:
         yield _VIOLATED
 
 
 def _title(observed: Sequence[ObservedFeature], *, fails_on_wrong: bool) -> str:
     features = counted(len(observed), "feature")
-    title = _FAILS if fails_on_wrong else _NOT_JUDGED
-    return f"{title}: {features} that the contract does not promise"
+    why = ", because this contract sets `fail_on_wrong`" if fails_on_wrong else ""
+    part = "part" if fails_on_wrong else "not part"
+    return f"{part} of the verdict{why}: {features} that the contract does not promise"
 
 
 def _lines_of_rating(

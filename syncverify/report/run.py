@@ -8,6 +8,7 @@ from typing import Any, Final
 from syncverify.judge.evidence import FrozenGradient, WrongGradient
 from syncverify.judge.properties.registry import STATEMENTS
 from syncverify.replay_line import replay_line
+from syncverify.report import text
 from syncverify.report.account import Account, Explanation, titled
 from syncverify.report.annotations import Annotation, annotations_of
 from syncverify.report.evidence import (
@@ -20,17 +21,6 @@ from syncverify.report.evidence import (
 from syncverify.report.hints import advice, certainty
 from syncverify.report.observed import with_rating
 from syncverify.report.report import Report
-from syncverify.report.text import (
-    SCENARIO,
-    SMALLEST,
-    always_raised,
-    events_with_code,
-    scenario_lines,
-    schedule_lines,
-    seen_on,
-    verdict,
-    wrong_in_full,
-)
 from syncverify.search.found_violation import FoundViolation, RelatedViolation
 from syncverify.trace.source_lines import CodeLine
 
@@ -42,11 +32,11 @@ def account_of(report: Report) -> Account:
     """Return the account of a search; the verdict of its text follows what was not tried."""
     explanations = [explanation_of(each, **report.names) for each in report.violations]
     wrong = report.beyond if report.has_failed and not explanations else ()
-    notes = ["\n".join(wrong_in_full(wrong)).rstrip(), str(report.not_tried or "")]
+    notes = ["\n".join(text.wrong_in_full(wrong)).rstrip(), str(report.not_tried or "")]
     seed = {} if report.is_replay else {"seed": report.seed}
     return Account(
         subject=report.subject,
-        verdict=verdict(report),
+        verdict=text.verdict(report),
         is_right=None if report.verifies_nothing else not report.has_failed,
         explanations=explanations,
         notes=notes,
@@ -81,7 +71,7 @@ def annotations_of_run(report: Report) -> Iterator[Annotation]:
 def diagnosis(report: Report) -> str:
     """Describe every violation of a report, or the wrong features that fail it, to print."""
     if report.always_raises and len(report.violations) == 1:
-        return "\n".join([*always_raised(report), "", verdict(report)])
+        return "\n".join([*text.always_raised(report), "", text.verdict(report)])
     return account_of(report).text()
 
 
@@ -107,16 +97,15 @@ def explanation_of(
 
 def _sections(entry: FoundViolation) -> list[list[str] | str]:
     violation, cause = entry.violation, entry.violation.cause
-    shrunk = SMALLEST if entry.is_smallest else SCENARIO
+    shrunk = text.SMALLEST if entry.is_smallest else text.SCENARIO
     if entry.not_shrunk:
-        shrunk = f"{SCENARIO}, not shrunk ({entry.not_shrunk})"
-    run, *parameters = scenario_lines(entry.scenario, entry.tensors, shrunk)
+        shrunk = f"{text.SCENARIO}, not shrunk ({entry.not_shrunk})"
+    run, *parameters = text.scenario_lines(entry.scenario, entry.tensors, shrunk)
     seen = [*_what_was_seen(entry)]
     # Lines that ran here alone, without those whose place stands above.
     above = (e if isinstance(e, str) else "\n".join(e) for e in seen)
     shown = "\n".join([violation.summary, *above])
     deciders = [e for e in entry.deciders if not entry.fix and str(e.line) not in shown]
-    consequences, forms = _by_kind(entry)
     fixed = list[str]()
     if fix := entry.fix:
         about = (
@@ -128,31 +117,28 @@ def _sections(entry: FoundViolation) -> list[list[str] | str]:
     return [
         *seen,
         ["  ran only where it fails:", *titled("", deciders)] if deciders else [],
-        f"  seen on:    {seen_on(violation.ranks, violation.parameters)}",
-        _related("then", consequences),
-        _related("also shows as", forms),
+        f"  seen on:    {text.seen_on(violation.ranks, violation.parameters)}",
+        _related("then", _of_kind(entry, is_consequence=True)),
+        _related("also shows as", _of_kind(entry, is_consequence=False)),
         "",
         f"  {run}",
         [f"  {line}" for line in parameters],
-        [f"  {line}" for line in schedule_lines(entry.decisions)],
+        [f"  {line}" for line in text.schedule_lines(entry.decisions)],
         "",
         f"  cause:      {cause}, {certainty(cause, violation.evidence)}",
         *fixed,
     ]
 
 
-def _by_kind(
-    entry: FoundViolation,
-) -> tuple[list[RelatedViolation], list[RelatedViolation]]:
-    """Return the consequences of a violation, and other forms of it."""
-    consequences = [each for each in entry.related if each.is_consequence]
-    return consequences, [each for each in entry.related if not each.is_consequence]
+def _of_kind(entry: FoundViolation, *, is_consequence: bool) -> list[RelatedViolation]:
+    """Return the consequences of a violation, or other forms of it."""
+    return [e for e in entry.related if e.is_consequence == is_consequence]
 
 
 def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     """Yield all lines that belong to the summary, each line once."""
     evidence, shown = entry.violation.evidence, set[CodeLine]()
-    yield events_with_code(
+    yield text.events_with_code(
         [event for event in evidence.events if not event.words], shown
     )[1:]
     if isinstance(evidence, WrongGradient):
@@ -161,7 +147,7 @@ def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
         yield f"  {'observed:':<11} {numbers_text(evidence.observed)}"
     for title, events in titled_events(evidence):
         if title != "remedy:" or not (entry.fix or entry.left_over):
-            yield events_with_code(events, shown, title)
+            yield text.events_with_code(events, shown, title)
     yield titled("witness:", witness_lines(entry.witness))
     about = f"they wrote memory or communicated on rank {evidence.rank}, step {evidence.step}"
     yield titled("lines:", (each for each in entry.acts if each not in shown), about)
@@ -188,13 +174,13 @@ def _related(title: str, related: Sequence[RelatedViolation]) -> list[str]:
 
 def _facts(entry: FoundViolation) -> dict[str, Any]:
     """Return what JSON alone has of a violation."""
-    violation, (consequences, forms) = entry.violation, _by_kind(entry)
+    violation = entry.violation
     data: dict[str, Any] = {
         "scenario": entry.scenario.to_json(),
         "schedule": entry.schedule.to_json(),
         "evidence": evidence_json(violation.cause, violation.evidence),
-        "consequences": [*map(_related_json, consequences)],
-        "other_forms": [*map(_related_json, forms)],
+        "consequences": _related_json(_of_kind(entry, is_consequence=True)),
+        "other_forms": _related_json(_of_kind(entry, is_consequence=False)),
     }
     if entry.witness is not None:
         data["witness"] = witness_json(entry.witness)
@@ -214,15 +200,12 @@ def _facts(entry: FoundViolation) -> dict[str, Any]:
             }
             for each in entry.left_over
         ]
-    if entry.fix is not None:
-        data["fix"] = {
-            "place": str(entry.fix.place),
-            "lines": [*entry.fix.lines],
-            "num_others": entry.fix.num_others,
-            "max_ranks": entry.fix.max_ranks,
-        }
+    if fix := entry.fix:
+        numbers = {"num_others": fix.num_others, "max_ranks": fix.max_ranks}
+        data["fix"] = {"place": str(fix.place), "lines": [*fix.lines], **numbers}
     return data
 
 
-def _related_json(one: RelatedViolation) -> dict[str, str]:
-    return {"property": one.property, "cause": one.cause, "summary": one.summary}
+def _related_json(related: Sequence[RelatedViolation]) -> list[dict[str, str]]:
+    keys = ("property", "cause", "summary")
+    return [{key: getattr(each, key) for key in keys} for each in related]

@@ -33,34 +33,25 @@ def sarif_log(account: Account) -> dict[str, Any]:
             for name, text in rules.items()
         ],
     }
-    met = Counter[str]()
-    results = [
-        _result(each, account.subject, met)
-        | {"ruleIndex": [*rules].index(each.property)}
-        for each in account.explanations
-    ]
+    met, results = Counter[str](), list[dict[str, Any]]()
+    for each in account.explanations:
+        # The same text for the same defect in two commits: its line may move.
+        identity = f"{account.subject} {each.property} {each.cause}"
+        met[identity] += 1
+        # CodeQL's form: a hash, and the number of the result among those with the same hash.
+        hashed = hashlib.sha256(identity.encode()).hexdigest()[:16]
+        results.append(
+            {
+                "ruleId": each.property,
+                "level": "error",
+                "message": {"text": each.brief},
+                "locations": _locations(each, account.subject),
+                "partialFingerprints": {_GITHUB_KEY: f"{hashed}:{met[identity]}"},
+                "ruleIndex": [*rules].index(each.property),
+            }
+        )
     run = {"tool": {"driver": driver}, "results": results}
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-
-
-def _result(
-    explanation: Explanation, subject: str, met: Counter[str]
-) -> dict[str, Any]:
-    return {
-        "ruleId": explanation.property,
-        "level": "error",
-        "message": {"text": explanation.brief},
-        "locations": _locations(explanation, subject),
-        "partialFingerprints": {_GITHUB_KEY: _fingerprint(subject, explanation, met)},
-    }
-
-
-def _fingerprint(subject: str, explanation: Explanation, met: Counter[str]) -> str:
-    """Return the same text for the same defect in two commits: its line may move."""
-    identity = f"{subject} {explanation.property} {explanation.cause}"
-    met[identity] += 1
-    # CodeQL's form: a hash, and the number of the result among those with the same hash.
-    return f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}:{met[identity]}"
 
 
 def _locations(explanation: Explanation, subject: str) -> list[dict[str, Any]]:

@@ -25,8 +25,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
-from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
-from syncverify.trace.slots import find_slots
+from syncverify.trace.regions import MemoryRegion, find_slots, has_memory, tensor_region
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 from syncverify.trace.stacks import calling_line, is_issued_by_torch
 from syncverify.trace.tensor_hooks import (
@@ -290,13 +289,11 @@ def _contents(
     The bytes are read from memory directly: an operator such as `clone()` would pass the
     dispatch modes, and appear in the trace.
     """
-    num_bytes = sum(region.end_byte - region.start_byte for region in regions)
-    if num_bytes > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors)):
+    lengths = [region.end_byte - region.start_byte for region in regions]
+    if sum(lengths) > _MAX_CONTENT_BYTES or not all(map(_is_readable, tensors)):
         return ()
-    return tuple(
-        ctypes.string_at(tensor.data_ptr(), region.end_byte - region.start_byte)
-        for tensor, region in zip(tensors, regions, strict=True)
-    )
+    pairs = zip(tensors, lengths, strict=True)
+    return tuple(ctypes.string_at(e.data_ptr(), length) for e, length in pairs)
 
 
 def _is_readable(tensor: torch.Tensor) -> bool:

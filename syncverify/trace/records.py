@@ -20,8 +20,7 @@ from syncverify.trace.operations import (
     REDUCING_OPERATIONS,
     UNEVEN_OPERATIONS,
 )
-from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.regions import MemoryRegion, ParameterSlot
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 # Phases of a synchronizer: "bind", "backward", "wait", "zero_grad", "unbind", "after_unbind".
@@ -269,7 +268,6 @@ class CollectiveLaunch:
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""
         root = "" if self.root is None else f" with root {self.root}"
         # A barrier has no dtype.
@@ -334,7 +332,6 @@ class GroupMade:
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         return f"new_group() of ranks {_shortened(self.ranks)}, at {self.source}"
 
 

@@ -11,17 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 
 from syncverify.processes import thread_signal
-from syncverify.trace.source_files import (
-    is_call_of_group,
-    is_engine,
-    is_harness_line,
-    is_harness_subject,
-    is_named,
-    is_program_line,
-    is_subject_line,
-    is_torch_line,
-    sees_devices,
-)
+from syncverify.trace import source_files as files
 from syncverify.trace.source_lines import (
     CodeLine,
     NoLine,
@@ -66,11 +56,11 @@ def is_issued_by_torch() -> bool:
     is_within = False
     for frame in frames_from(sys._getframe(1)):
         filename = frame.f_code.co_filename
-        if is_subject_line(filename):
+        if files.is_subject_line(filename):
             break
-        if is_call_of_group(filename):
+        if files.is_call_of_group(filename):
             is_within = True
-        elif is_within and is_torch_line(filename):
+        elif is_within and files.is_torch_line(filename):
             return True
     return False
 
@@ -82,9 +72,9 @@ def ordering_line() -> Origin:
     other: these calls are no lines of the subject, although its line is on the stack.
     """
     for frame in frames_from(sys._getframe(1)):
-        if is_named(frame.f_code.co_filename):
+        if files.is_named(frame.f_code.co_filename):
             break
-        if is_program_line(frame.f_code.co_filename):
+        if files.is_program_line(frame.f_code.co_filename):
             return NoLine.UNKNOWN
     return calling_line()
 
@@ -103,9 +93,9 @@ def subject_frames(
     frame: FrameType | None = sys._getframe(1)  # documented by Python
     while frame is not None and len(found) < most:
         code = frame.f_code
-        if is_named(code.co_filename):
+        if files.is_named(code.co_filename):
             found.append((code, frame.f_lasti))
-        elif not is_asked_by_autograd and is_engine(code):
+        elif not is_asked_by_autograd and files.is_engine(code):
             break
         frame = frame.f_back
     return tuple(found)
@@ -116,29 +106,29 @@ def _program_frame(raw: RawFrames) -> RawFrames:
 
     The harness's own subject of FSDP2 has no line that a reader can mend.
     """
-    if not raw or not all(is_torch_line(code.co_filename) for code, _ in raw):
+    if not raw or not all(files.is_torch_line(code.co_filename) for code, _ in raw):
         return ()
     for frame in frames_from(sys._getframe(1)):
         filename = frame.f_code.co_filename
-        if is_subject_line(filename) and not is_harness_subject(filename):
+        if files.is_subject_line(filename) and not files.is_harness_subject(filename):
             return ((frame.f_code, frame.f_lasti),)
     return ()
 
 
 def is_subject_above(depth: int) -> bool:
     """Tell whether the line that is so many calls above this one is the subject's."""
-    return is_subject_line(sys._getframe(depth).f_code.co_filename)
+    return files.is_subject_line(sys._getframe(depth).f_code.co_filename)
 
 
 def sees_device_above(depth: int) -> bool:
     """Tell whether the line that is so many calls above this one sees a simulated device."""
-    return sees_devices(sys._getframe(depth).f_code.co_filename)
+    return files.sees_devices(sys._getframe(depth).f_code.co_filename)
 
 
 def is_called_by(name: str) -> bool:
     """Tell whether a function of torch with this name is on the stack."""
     codes = (frame.f_code for frame in frames_from(sys._getframe(1)))
-    return any(c.co_name == name and is_torch_line(c.co_filename) for c in codes)
+    return any(c.co_name == name and files.is_torch_line(c.co_filename) for c in codes)
 
 
 def frames_of(raw: RawFrames) -> tuple[SourceLine, ...]:
@@ -169,7 +159,7 @@ def outermost_frames(stack: Iterable[traceback.FrameSummary]) -> list[CodeLine]:
             frame.line or "",
         )
         for frame in stack
-        if is_subject_line(frame.filename)
+        if files.is_subject_line(frame.filename)
     )
     return [*dict.fromkeys(lines)]
 
@@ -194,5 +184,7 @@ def frames_in_dump(dump: str) -> list[CodeLine]:
         if outermost_frames(stack) and stack[-1].filename not in _WAITS
     ]
     # A thread that the subject started runs no line of the harness, and comes last.
-    stuck.sort(key=lambda stack: not any(is_harness_line(e.filename) for e in stack))
+    stuck.sort(
+        key=lambda stack: not any(files.is_harness_line(e.filename) for e in stack)
+    )
     return outermost_frames(stuck[0]) if stuck else []

@@ -44,9 +44,7 @@ def raised_in_tensor_hook(
 def _is_early(frames: list[FrameType], parameters: Iterable[torch.Tensor]) -> bool:
     """Tell whether frames, the innermost first, lie below a hook before accumulation."""
     hooks = _hook_codes(parameters)
-    if hooks and any(frame.f_code in hooks for frame in frames):
-        return True
-    return any(
+    return any(frame.f_code in hooks for frame in frames) or any(
         is_engine(caller.f_code) and _is_prehook(frame)
         for frame, caller in itertools.pairwise(frames)
     )

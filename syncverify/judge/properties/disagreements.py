@@ -45,8 +45,8 @@ from syncverify.judge.traced import launches_of
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, MatchedArguments, ShardGiven
+from syncverify.trace.regions import ParameterSlot
 from syncverify.trace.run import Run, Trace
-from syncverify.trace.slots import ParameterSlot
 from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import Origin, lines_among
 

@@ -31,8 +31,8 @@ from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
+from syncverify.trace.regions import ParameterSlot
 from syncverify.trace.run import Run
-from syncverify.trace.slots import ParameterSlot
 
 # These use the same bytes of all ranks' buffers. In other operations, such as an
 # all-gather, each rank may contribute different parameters.

@@ -47,9 +47,8 @@ from syncverify.trace.records import (
     Moment,
     TraceRecord,
 )
-from syncverify.trace.regions import MemoryRegion, overlap
+from syncverify.trace.regions import MemoryRegion, find_slots, overlap
 from syncverify.trace.run import Observation, RankRun
-from syncverify.trace.slots import find_slots
 from syncverify.trace.source_lines import NoLine
 
 _COUNTED_OFTEN = frozenset({"scaled", "contribution_doubled", "miscounted"})

@@ -27,8 +27,8 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
 from syncverify.scenario.other_meshes import mesh_of
 from syncverify.trace.records import CollectiveLaunch
+from syncverify.trace.regions import ParameterSlot
 from syncverify.trace.run import Run
-from syncverify.trace.slots import ParameterSlot
 
 # Factors are quotients of whole numbers: equal ones agree in more digits than these.
 _SIX_DIGITS = 1e-6

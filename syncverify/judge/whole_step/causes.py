@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import StrEnum
 from typing import ClassVar
 
 from typing_extensions import override
@@ -15,6 +15,9 @@ from typing_extensions import override
 from syncverify.judge.whole_step.differences import ComparedValue
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.trace.source_lines import SourceLine
+
+# Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
+AxesOfFactor = frozenset[frozenset[str]]
 
 
 class StepMistake:
@@ -56,8 +59,7 @@ class TermsWeighted(StepMistake):
 
     # Wrong weight of each term divided by its right weight, by name.
     factors: tuple[tuple[str, float], ...]
-    # Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
-    axes: frozenset[frozenset[str]] = frozenset()
+    axes: AxesOfFactor = frozenset()
     # Whether that is the number of micro-batches, or its reciprocal.
     is_number_of_parts: bool = False
 
@@ -68,8 +70,7 @@ class UsesWeighted(StepMistake):
 
     # Of each use, in the order of the forward; 1 where it is right.
     factors: tuple[float, ...]
-    # Sets of axes whose number of ranks is the first wrong factor, or its reciprocal.
-    axes: frozenset[frozenset[str]] = frozenset()
+    axes: AxesOfFactor = frozenset()
     # Lines of the uses that count wrongly, of the first parameter.
     lines: tuple[SourceLine, ...] = ()
 
@@ -95,8 +96,7 @@ class Scaled(StepMistake):
     """All ranks have the right value times a factor."""
 
     factor: float
-    # Sets of axes whose number of ranks is the factor, or its reciprocal.
-    axes: frozenset[frozenset[str]] = frozenset()
+    axes: AxesOfFactor = frozenset()
     # Whether the factor is the scale of the loss, or its reciprocal.
     is_scale: bool = False
     # Whether it is the number of micro-batches, or its reciprocal.
@@ -238,13 +238,13 @@ class NormWithout(StepMistake):
     names: tuple[str, ...]
 
 
-class Joined(Enum):
+class Joined(StrEnum):
     """What is made of the norms of ranks in place of the root of the sum of their squares."""
 
-    MEAN = "mean"
-    ROOT_OF_MEAN = "root of the mean of squares"
-    SUM = "sum"
-    LARGEST = "largest"
+    MEAN = "the mean of the ranks' own norms"
+    ROOT_OF_MEAN = "the root of the mean of the ranks' own squares"
+    SUM = "the sum of the ranks' own norms"
+    LARGEST = "the largest of the ranks' own norms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +304,7 @@ class OtherOption(StepMistake):
     name: str
     value: object  # its value on the first wrong rank
     expected: object  # its value on one rank
-    # Sets of axes whose number of ranks is one value divided by the other.
-    axes: frozenset[frozenset[str]] = frozenset()
+    axes: AxesOfFactor = frozenset()
     # Whether a schedule changes it on one rank, and the own step takes no `schedule`.
     is_left: bool = False
 

@@ -98,8 +98,8 @@ def copies_apart(
 def _is_copied(value: ComparedValue, ranks: Sequence[RankValues]) -> bool:
     if value.quantity is not Quantity.STEPPED:
         return value.quantity in _COPIED
-    steps = (ranks[rank].steps[value.step] for rank in value.got)
-    return not any(value.name in {*e.read_elsewhere, *e.left} for e in steps)
+    name, steps = value.name, (ranks[rank].steps[value.step] for rank in value.got)
+    return not any(name in e.read_elsewhere or name in e.left for e in steps)
 
 
 def _apart(value: ComparedValue) -> Iterator[ComparedValue]:
@@ -107,14 +107,11 @@ def _apart(value: ComparedValue) -> Iterator[ComparedValue]:
     by_part = dict[tuple[int, torch.Size], list[int]]()
     for rank, expected in value.expected.items():
         if expected.numel():
-            key = (expected.data_ptr(), expected.shape)
-            by_part.setdefault(key, []).append(rank)
+            by_part.setdefault((expected.data_ptr(), expected.shape), []).append(rank)
     for ranks in by_part.values():
         got = {rank: value.got[rank] for rank in ranks}
-        if (first := got[ranks[0]]) is None:
-            continue
-        beside = replace(
-            value, got=got, expected=dict.fromkeys(ranks, first), tolerance=0.0
-        )
-        if beside.wrong_ranks:
-            yield beside
+        if (first := got[ranks[0]]) is not None:
+            right = dict.fromkeys(ranks, first)
+            beside = replace(value, got=got, expected=right, tolerance=0.0)
+            if beside.wrong_ranks:
+                yield beside

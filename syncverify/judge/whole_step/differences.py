@@ -239,11 +239,9 @@ def _spread(
 
     Where only one of two elements is a number, their difference is `lost`.
     """
-    squares = [_off(each, value, lost).square() for each in plays if each is not None]
+    squares = list[torch.Tensor]()
+    for each in (each for each in plays if each is not None):
+        both_lack = ~(each.isfinite() | value.isfinite())
+        off = (each.double() - value.double()).masked_fill(both_lack, 0.0)
+        squares.append(off.nan_to_num(lost, lost, lost).square())
     return float(torch.stack(squares).mean(0).sqrt().max()) if squares else 0.0
-
-
-def _off(one: torch.Tensor, two: torch.Tensor, lost: float) -> torch.Tensor:
-    both_lack = ~(one.isfinite() | two.isfinite())
-    off = one.double() - two.double()
-    return off.masked_fill(both_lack, 0.0).nan_to_num(lost, lost, lost)

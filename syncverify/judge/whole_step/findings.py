@@ -93,7 +93,7 @@ def _independent(
         if each.quantity is Quantity.GRADIENT and isinstance(each.cause, causes.Scaled)
         for name in each.names
     }
-    unexplained = by_own_values(play, quantity, step, wrong, factors)
+    unexplained = by_own_values(play, wrong, factors)
     ignored = unread(unexplained, play.ranks)
     unexplained = [each for each in unexplained if each not in ignored]
     if not unexplained:

@@ -20,10 +20,7 @@ def with_functions(
 ) -> WrongQuantity:
     """Return a mistake with the functions that may make it; as it was if none fits, or it is another.
 
-    Args:
-        finding: The mistake.
-        found: All mistakes of its play.
-        ranks: The values of the same play, with its functions.
+    `found` has all mistakes of its play, and `ranks` the values of that play, with its functions.
     """
     if not isinstance(finding.cause, Unexplained):
         return finding

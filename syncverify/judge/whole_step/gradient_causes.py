@@ -24,9 +24,9 @@ from syncverify.judge.whole_step.factors import (
     rounded,
 )
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
-from syncverify.judge.whole_step.mixed_up import mixed_up
 from syncverify.judge.whole_step.mixtures import (
     Explained,
+    mixed_up,
     mixtures,
     sum_of,
     usable,
@@ -49,15 +49,11 @@ def gradient_causes(found: Sequence[ComparedValue], known: Known) -> list[Explai
     tried, left = _tried(found, known), [*found]
     taken = list[Explained]()
     while left:
-        cause, explained = max(
-            ((cause, [e for e in each if e in left]) for cause, each in tried),
-            key=lambda pair: len(pair[1]),
-            default=(None, list[ComparedValue]()),
-        )
-        if cause is None or not explained:
+        kept = [(cause, [e for e in each if e in left]) for cause, each in tried]
+        if not any(explained for _, explained in kept):
             break
-        taken.append((cause, explained))
-        left = [each for each in left if each not in explained]
+        taken.append(max(kept, key=lambda pair: len(pair[1])))
+        left = [each for each in left if each not in taken[-1][1]]
     return [*taken, *grouped((each, copy_cause(each, known.layout)) for each in left)]
 
 
@@ -140,30 +136,23 @@ def _scaled(found: ComparedValue, known: Known) -> causes.StepMistake | None:
 
 def _own_factors(found: ComparedValue) -> dict[int, float | None]:
     """Return by how much each wrong rank multiplies its right value; None for no multiple."""
-    return {
-        rank: factor_of(
-            found.got[rank], found.expected[rank], slack_of_base=found.slack
-        )
-        for rank in found.wrong_ranks
-    }
+    got, right, slack = found.got, found.expected, found.slack
+    wrong = found.wrong_ranks
+    return {r: factor_of(got[r], right[r], slack_of_base=slack) for r in wrong}
 
 
 def _ranks_scaled(found: ComparedValue, _: Known) -> causes.StepMistake | None:
     factors = _own_factors(found)
-    known = [
-        (rank, each) for rank, each in factors.items() if each is not None and each != 1
-    ]
-    return causes.RanksScaled(tuple(known)) if len(known) == len(factors) else None
+    known = tuple((rank, e) for rank, e in factors.items() if e is not None and e != 1)
+    return causes.RanksScaled(known) if len(known) == len(factors) else None
 
 
 def scaled_by(factor: float, known: Known) -> causes.Scaled:
     """Return the cause of values that are all multiplied by a factor."""
     scale = known.play.scale
     is_scale = scale != 1 and is_number(factor, scale)
-    axes = axes_with(known.layout, factor)
-    return causes.Scaled(
-        rounded(factor), axes, is_scale, known.is_number_of_parts(factor)
-    )
+    axes, is_parts = axes_with(known.layout, factor), known.is_number_of_parts(factor)
+    return causes.Scaled(rounded(factor), axes, is_scale, is_parts)
 
 
 def _lacks_sum(found: ComparedValue, known: Known) -> causes.StepMistake | None:

@@ -92,15 +92,11 @@ class Layout:
 
     def group(self, rank: int, axes: Iterable[str]) -> list[int]:
         """Return a rank, and the ranks that differ from it in their places on some axes alone."""
-        own, free = self.coordinate(rank), {*axes}
+        own, free = self.coordinate(rank).items(), {*axes}
         return [
             other
             for other in range(self.num_ranks)
-            if all(
-                place == own[name]
-                for name, place in self.coordinate(other).items()
-                if name not in free
-            )
+            if {name for name, _ in self.coordinate(other).items() - own} <= free
         ]
 
     def mesh(self, device: str) -> DeviceMesh:

@@ -103,7 +103,7 @@ class Squares:
     def whole(self, names: Sequence[str]) -> float:
         """Return the squares of some parameters, each element counted once."""
         return sum(
-            self.total(held[0], [name], self.split_over[name])
+            self.total(held[0], name, self.split_over[name])
             for name in names
             if (held := self.held(name))
         )
@@ -115,22 +115,15 @@ class Squares:
             named.setdefault(axes.intersection(self.layout.large_axes), []).append(name)
         return {axes: tuple(names) for axes, names in named.items()}
 
-    def total(self, rank: int, names: Sequence[str], axes: frozenset[str]) -> float:
-        """Return the sum of some parameters' squares over the ranks of some axes."""
-        return sum(
-            self.by_rank[other].get(name, 0.0)
-            for other in self.layout.group(rank, axes)
-            for name in names
-        )
+    def total(self, rank: int, name: str, axes: frozenset[str]) -> float:
+        """Return the sum of a parameter's squares over the ranks of some axes."""
+        group = self.layout.group(rank, axes)
+        return sum(self.by_rank[other].get(name, 0.0) for other in group)
 
     def own_parts(self, names: Sequence[str], axes: frozenset[str]) -> list[float]:
         """Return each rank's squares of some parameters, not added over some axes."""
-        return [
-            sum(
-                self.total(rank, [name], self.split_over[name] - axes) for name in names
-            )
-            for rank in self.ranks
-        ]
+        over = {name: self.split_over[name] - axes for name in names}
+        return [sum(self.total(r, n, over[n]) for n in names) for r in self.ranks]
 
     def multiplied(self, factor: Callable[[int, str], float]) -> Squares:
         """Return the squares of gradients that are multiplied, by rank and name."""

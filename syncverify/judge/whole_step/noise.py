@@ -150,7 +150,9 @@ class RoundingNoise(EagerMode):
             return NotImplemented
         kwargs = kwargs or {}
         written = [*written_in_place(func, args, kwargs)]
-        if _computes_no_values(func, types) or _shares_memory(func, written):
+        returns = func._schema.returns  # noqa: SLF001  # there is no public one
+        shares = not written and any(each.alias_info for each in returns)
+        if func.is_view or shares or _computes_no_values(func, types):
             return func(*args, **kwargs)
         if not written:
             args, kwargs = tree_map(self._noisy, (args, kwargs))
@@ -185,10 +187,3 @@ def _computes_no_values(func: Any, types: Any) -> bool:
     return func.namespace in COLLECTIVES or any(
         each.__torch_dispatch__ != own for each in types
     )
-
-
-def _shares_memory(func: Any, written: Sequence[torch.Tensor]) -> bool:
-    """Tell whether an operator returns memory that it was given, and writes none."""
-    returns = func._schema.returns  # noqa: SLF001  # there is no public one
-    shares = not written and any(each.alias_info for each in returns)
-    return func.is_view or shares

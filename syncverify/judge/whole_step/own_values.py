@@ -20,36 +20,33 @@ from syncverify.judge.whole_step.values import Quantity, parameter_of
 
 
 def by_own_values(
-    play: MeshPlay,
-    quantity: Quantity,
-    step: int,
-    wrong: list[ComparedValue],
-    factors: Mapping[str, float],
+    play: MeshPlay, wrong: list[ComparedValue], factors: Mapping[str, float]
 ) -> list[ComparedValue]:
-    """Return the values that a rank's own earlier values do not explain.
+    """Return the values of one quantity and step that a rank's own earlier values do not explain.
 
     Their `expected` has what these give. An earlier step may have multiplied gradients by factors, by name.
     """
-    match quantity:
+    match wrong[0].quantity if wrong else None:
         case Quantity.GRADIENT:
-            found = _gradients(play, step, wrong, factors)
+            found = _gradients(play, wrong, factors)
         case Quantity.NORM:
-            found = _norms(play, step, wrong)
+            found = _norms(play, wrong)
         case Quantity.STEPPED:
-            found = _stepped(play, step, wrong)
+            found = _stepped(play, wrong)
         case Quantity.SKIPPED:
-            found = _decisions(play, step, wrong)
+            found = _decisions(play, wrong)
         case Quantity.STATE | Quantity.PARAMETER:
-            found = _optimized(play, quantity, step, wrong)
+            found = _optimized(play, wrong)
         case _:
             return []
     return [each for each in found if each.wrong_ranks]
 
 
 def _gradients(
-    play: MeshPlay, step: int, wrong: list[ComparedValue], factors: Mapping[str, float]
+    play: MeshPlay, wrong: list[ComparedValue], factors: Mapping[str, float]
 ) -> Iterator[ComparedValue]:
     """Compare with the gradients on one rank from the ranks' own parameters."""
+    step = wrong[0].step
     start = play.own_start(step) if step and play.has_loss else None
     if start is None:
         return
@@ -60,11 +57,9 @@ def _gradients(
             yield _expecting(each, dict.fromkeys(each.got, gradient))
 
 
-def _norms(
-    play: MeshPlay, step: int, wrong: list[ComparedValue]
-) -> Iterator[ComparedValue]:
+def _norms(play: MeshPlay, wrong: list[ComparedValue]) -> Iterator[ComparedValue]:
     """Compare with the norm of the ranks' own gradients, of any copy that ranks have."""
-    squares = play.squares(step)
+    squares = play.squares(wrong[0].step)
     own = squares.own_parts([*squares.split_over], frozenset())
     norms = torch.tensor(own, dtype=torch.float64).sqrt()
     for each in wrong:
@@ -75,10 +70,9 @@ def _norms(
         yield _expecting(each, expected)
 
 
-def _stepped(
-    play: MeshPlay, step: int, wrong: list[ComparedValue]
-) -> Iterator[ComparedValue]:
+def _stepped(play: MeshPlay, wrong: list[ComparedValue]) -> Iterator[ComparedValue]:
     """Compare with the rank's own gradients, clipped by its own norm."""
+    step = wrong[0].step
     if play.clip is not None and not play.clip_is_seen(step):
         return
     norms = play.by_rank(Quantity.NORM, step, "norm")
@@ -109,19 +103,15 @@ def _clipped(
     return min(clipped, unscaled, key=lambda each: float((each - value).abs().max()))
 
 
-def _decisions(
-    play: MeshPlay, step: int, wrong: list[ComparedValue]
-) -> Iterator[ComparedValue]:
+def _decisions(play: MeshPlay, wrong: list[ComparedValue]) -> Iterator[ComparedValue]:
     """Compare with one rank where all ranks have gradients that are finite."""
-    gradients = [each.steps[step].tensors[Quantity.GRADIENT] for each in play.ranks]
-    tensors = [each for named in gradients for each in named.values()]
+    steps = [each.steps[wrong[0].step] for each in play.ranks]
+    tensors = [e for step in steps for e in step.tensors[Quantity.GRADIENT].values()]
     if all(each is None or bool(each.isfinite().all()) for each in tensors):
         yield from wrong
 
 
-def _optimized(
-    play: MeshPlay, quantity: Quantity, step: int, wrong: list[ComparedValue]
-) -> Iterator[ComparedValue]:
+def _optimized(play: MeshPlay, wrong: list[ComparedValue]) -> Iterator[ComparedValue]:
     """Compare with the values that the optimizer makes of the rank's own gradients."""
     if not play.has_loss:
         return
@@ -130,14 +120,14 @@ def _optimized(
         expected = {
             rank: value
             for rank in each.got
-            if (value := made[rank][step][quantity].get(each.name)) is not None
+            if (value := made[rank][each.step][each.quantity].get(each.name))
+            is not None
         }
         name = parameter_of(each.name)
-        read = [rank.steps[step] for rank in play.ranks]
-        if any(name in e.read_elsewhere for e in read):
+        if any(name in rank.steps[each.step].read_elsewhere for rank in play.ranks):
             continue  # the optimizer may have read other gradients
         if {*expected} == {*each.got}:
-            if quantity is Quantity.PARAMETER:
+            if each.quantity is Quantity.PARAMETER:
                 expected = _sent(play, each, expected)
             yield _expecting(each, expected)
 

@@ -32,45 +32,35 @@ def pieces(
     layout: Layout,
     own: Own,
 ) -> dict[int, torch.Tensor]:
-    """Return the part of a whole tensor of each rank that has a value, or should have one."""
-    return {
-        rank: piece(name, value, rank, each, layout=layout, own=own)
-        for rank, each in got.items()
-    }
-
-
-def piece(
-    name: str,
-    value: torch.Tensor,
-    rank: int,
-    got: torch.Tensor | None,
-    *,
-    layout: Layout,
-    own: Own,
-) -> torch.Tensor:
-    """Return the part of a whole tensor that a rank has.
+    """Return the part of a whole tensor of each rank that has a value, or should have one.
 
     Raises:
-        UsageError: The rank's tensor has another shape, and nothing says why.
+        UsageError: A rank's tensor has another shape, and nothing says why.
     """
-    is_as_whole = got is not None and got.shape == value.shape
-    if is_as_whole and not own_axes(name, own):
-        return value
-    coordinate, sizes = layout.coordinate(rank), dict(layout.axes)
-    if callable(own):
-        given = {"name": name, "whole": value, "coordinate": coordinate, "sizes": sizes}
-        value = call(own, given)
-    for axis, dim in own_axes(name, own).items():
-        if axis in sizes and value.dim() > dim:
-            value = value.chunk(sizes[axis], dim)[coordinate[axis]]
-    # A shard that got no token has no gradient: then its part of the whole one is zero.
-    if got is not None and value.shape != got.shape:
-        raise UsageError(
-            f"{name} has shape {tuple(got.shape)} on rank {rank} of {layout}, and "
-            f"{tuple(value.shape)} was expected; say in `own` which axis splits it, such as "
-            f"own={{{name!r}: {{'ep': 0}}}}"
-        )
-    return value
+    axes, sizes, parts = (
+        own_axes(name, own),
+        dict(layout.axes),
+        dict[int, torch.Tensor](),
+    )
+    for rank, mine in got.items():
+        parts[rank] = value
+        if mine is not None and mine.shape == value.shape and not axes:
+            continue
+        place = layout.coordinate(rank)
+        if callable(own):
+            given = {"name": name, "whole": value, "coordinate": place, "sizes": sizes}
+            parts[rank] = call(own, given)
+        for axis, dim in axes.items():
+            if axis in sizes and parts[rank].dim() > dim:
+                parts[rank] = parts[rank].chunk(sizes[axis], dim)[place[axis]]
+        # A shard that got no token has no gradient: then its part of the whole one is zero.
+        if mine is not None and parts[rank].shape != mine.shape:
+            raise UsageError(
+                f"{name} has shape {tuple(mine.shape)} on rank {rank} of {layout}, and "
+                f"{tuple(parts[rank].shape)} was expected; say in `own` which axis splits it, "
+                f"such as own={{{name!r}: {{'ep': 0}}}}"
+            )
+    return parts
 
 
 def as_one_rank(ranks: Sequence[RankValues], layout: Layout, own: Own) -> RankValues:
@@ -121,14 +111,10 @@ def _whole(
         if axis in layout.names and first.dim() > dim
     ]
 
-    def whole_over(splits: Sequence[tuple[str, int]], rank: int) -> torch.Tensor:
-        if not splits:
-            return filled[rank]
-        (axis, dim), *rest = splits
-        group = layout.group(rank, [axis])
-        return torch.cat([whole_over(rest, each) for each in group], dim)
-
-    return whole_over(splits, held)
+    for axis, dim in reversed(splits):
+        groups = [layout.group(rank, [axis]) for rank in range(len(filled))]
+        filled = [torch.cat([filled[each] for each in e], dim) for e in groups]
+    return filled[held]
 
 
 def rank_part(

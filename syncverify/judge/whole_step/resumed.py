@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -47,11 +48,6 @@ class LoadedValues:
     loaded: HeldValues  # values that it held after loading
     values: RankValues
 
-    def is_held(self, parameter: str) -> bool:
-        """Tell whether an optimizer has a parameter itself; a flat slice is another tensor."""
-        fresh = self.fresh[Quantity.LOADED_RATE]
-        return parameter in fresh or parameter in self.values.options
-
 
 @dataclass(frozen=True, slots=True)
 class ResumedPlay:
@@ -68,13 +64,16 @@ class ResumedPlay:
 
     def values(self) -> list[ComparedValue]:
         """Return the compared values after loading, except those that no parameter depends on."""
-        values = [*self._loaded(), *self._later()]
-        ignored = unread(values, self._values_of_ranks)
-        return [
-            replace(each, step=each.step + self.first_step)
-            for each in values
-            if each not in ignored
-        ]
+        first, ranks = self.first_step, self._values_of_ranks
+        plain, noisy = self.reference.values, self.reference.noisy
+        rest = OneRank(
+            _rest(plain, first), lambda: [_rest(each, first) for each in noisy()]
+        )
+        later = compared(ranks, rest, self.layout, self.own)
+        values = [*self._loaded()]
+        values += (each for each in later if each.quantity is not Quantity.START)
+        ignored = unread(values, ranks)
+        return [replace(e, step=e.step + first) for e in values if e not in ignored]
 
     @property
     def _values_of_ranks(self) -> list[RankValues]:
@@ -89,7 +88,13 @@ class ResumedPlay:
                     yield self.reference.bounded(found, source, before)
         for name, rate in self.reference.values.steps[before].rates.items():
             yield from self._value(Quantity.LOADED_RATE, name, rate)
-        yield from self._generators()
+        # Generators count where the same ranks go on and their steps draw numbers.
+        kept = enumerate(self.generators)
+        expected = {rank: each for rank, each in kept if each is not None}
+        if self.layout == self.saved_on and expected:
+            quantity, name = Quantity.LOADED_GENERATOR, "generator"
+            got = {rank: self.ranks[rank].loaded[quantity][name] for rank in expected}
+            yield ComparedValue(quantity, 0, name, got, expected)
 
     def _value(
         self, quantity: Quantity, name: str, value: torch.Tensor | None
@@ -97,8 +102,12 @@ class ResumedPlay:
         parameter = parameter_of(name)
         held_by = {*range(len(self.ranks))}
         if quantity in _HELD:  # the ranks whose optimizers have it, and update it
+            # A flat slice is another tensor.
             held_by = {
-                r for r, each in enumerate(self.ranks) if each.is_held(parameter)
+                rank
+                for rank, each in enumerate(self.ranks)
+                if parameter
+                in {*each.fresh[Quantity.LOADED_RATE], *each.values.options}
             }
             held_by -= left_to_others(parameter, self._values_of_ranks, 0)
         got = {
@@ -112,28 +121,6 @@ class ResumedPlay:
             return
         expected = pieces(name, value, got, layout=self.layout, own=self.own)
         yield ComparedValue(quantity, 0, name, got, expected)
-
-    def _generators(self) -> Iterator[ComparedValue]:
-        """Yield the generators, where the same ranks go on and their steps draw numbers."""
-        kept = dict(enumerate(self.generators))
-        expected = {rank: each for rank, each in kept.items() if each is not None}
-        if self.layout != self.saved_on or not expected:
-            return
-        quantity, name = Quantity.LOADED_GENERATOR, "generator"
-        got = {rank: self.ranks[rank].loaded[quantity][name] for rank in expected}
-        yield ComparedValue(quantity, 0, name, got, expected)
-
-    def _later(self) -> Iterator[ComparedValue]:
-        """Yield the values of the steps after loading, beside one rank."""
-        first = self.first_step
-        plain, noisy = self.reference.values, self.reference.noisy
-        rest = OneRank(
-            _rest(plain, first), lambda: [_rest(each, first) for each in noisy()]
-        )
-        ranks = self._values_of_ranks
-        for each in compared(ranks, rest, self.layout, self.own):
-            if each.quantity is not Quantity.START:
-                yield each
 
     def findings(
         self, values: Sequence[ComparedValue]
@@ -160,10 +147,9 @@ class ResumedPlay:
             steps = [step for each in ranks for step in each.steps]
             is_all = not any(each.read_elsewhere or each.copied for each in steps)
             cause = causes.NotContinued(is_all_compared=is_all)
-            differences = tuple(each for each in same if each.wrong_ranks)
-            yield causes.WrongQuantity(
-                first.quantity, first.step, cause, differences, len(same)
-            )
+            off = tuple(each for each in same if each.wrong_ranks)
+            quantity, step = first.quantity, first.step
+            yield causes.WrongQuantity(quantity, step, cause, off, len(same))
 
     def _cause(self, found: ComparedValue) -> causes.StepMistake:
         """Return the mistake behind a wrong value after loading."""
@@ -203,14 +189,11 @@ def _divided(
     present = [each for each in got if each is not None]
     if len(present) < len(got):
         return
+    first = present[0]
     if any(not torch.equal(each, right[0]) for each in right):
         yield present, right
-        return
-    first = present[0]
-    if first.shape != right[0].shape:
-        return
-    for number in numbers:
-        for dim in range(first.dim()):
+    elif first.shape == right[0].shape:
+        for number, dim in itertools.product(numbers, range(first.dim())):
             if number > 1 and first.shape[dim] >= number:
                 yield [*first.chunk(number, dim)], [*right[0].chunk(number, dim)]
 
@@ -222,8 +205,5 @@ def _order(
     order = list[int]()
     for place, part in enumerate(parts):
         places = (place, *range(len(right)))
-        same = (i for i in places if is_close(part, right[i], tolerance))
-        if (index := next(same, None)) is None:
-            return None
-        order.append(index)
-    return tuple(order)
+        order += [i for i in places if is_close(part, right[i], tolerance)][:1]
+    return tuple(order) if len(order) == len(parts) else None

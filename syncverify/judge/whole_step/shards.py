@@ -26,14 +26,6 @@ class KeptPart:
     # The ranks whose parts add up to the whole, as this rank sees it.
     ranks: tuple[int, ...]
 
-    def added_to(self, whole: torch.Tensor) -> None:
-        """Add the part at its place."""
-        place = tuple(
-            slice(start, start + size)
-            for start, size in zip(self.offset, self.local.shape, strict=True)
-        )
-        whole[place] += self.local
-
 
 # Parts of one rank, by a key that all ranks use for one tensor.
 KeptParts = dict[Hashable, KeptPart]
@@ -99,4 +91,6 @@ def fill(parts: Sequence[Mapping[Hashable, KeptPart]]) -> None:
         for key, part in own.items():
             for rank in part.ranks:
                 if (other := parts[rank].get(key)) is not None:
-                    other.added_to(part.whole)
+                    begins = zip(other.offset, other.local.shape, strict=True)
+                    place = tuple(slice(at, at + size) for at, size in begins)
+                    part.whole[place] += other.local

@@ -69,13 +69,9 @@ def left_steps(values: Iterable[ComparedValue]) -> list[ComparedValue]:
         for each in listed
         if each.quantity is Quantity.SKIPPED
         if 0 < len(each.wrong_ranks) < len(each.got)
-        if all(_is_none(each.got[rank]) for rank in each.wrong_ranks)
-        if not any(_is_none(each.expected[rank]) for rank in each.wrong_ranks)
+        if not any(each.got[rank] for rank in each.wrong_ranks)
+        if all(each.expected[rank] for rank in each.wrong_ranks)
     ]
-
-
-def _is_none(number: torch.Tensor | None) -> bool:
-    return number is None or float(number) == 0
 
 
 def _is_of_right_parameter(
@@ -104,7 +100,12 @@ def _is_of_right_parameter(
 def _is_replaced(value: ComparedValue, ranks: Sequence[RankValues]) -> bool:
     """Tell whether all wrong elements are replaced, and each is right on another rank."""
     for rank in value.wrong_ranks:
-        is_unread = _replaced(value, rank, ranks[rank]) & _is_owned(value, rank)
+        expected = value.expected[rank]
+        is_owned = torch.zeros_like(expected, dtype=torch.bool)
+        for other, theirs in value.expected.items():
+            if other != rank and torch.equal(theirs, expected):
+                is_owned |= _is_right(value, other)
+        is_unread = _replaced(value, rank, ranks[rank]) & is_owned
         if not bool((_is_right(value, rank) | is_unread).all()):
             return False
     return True
@@ -118,19 +119,6 @@ def _is_right(value: ComparedValue, rank: int) -> torch.Tensor:
     if ours.shape != expected.shape:
         return torch.zeros_like(expected, dtype=torch.bool)
     return are_close(ours, expected, value.tolerance)
-
-
-def _is_owned(value: ComparedValue, rank: int) -> torch.Tensor:
-    """Return which elements of a rank are right on another rank that should have the same."""
-    expected = value.expected[rank]
-    others = [
-        _is_right(value, other)
-        for other, theirs in value.expected.items()
-        if other != rank and theirs.shape == expected.shape
-        if torch.equal(theirs, expected)
-    ]
-    nowhere = torch.zeros_like(expected, dtype=torch.bool)
-    return torch.stack([nowhere, *others]).any(0)
 
 
 def _replaced(value: ComparedValue, rank: int, values: RankValues) -> torch.Tensor:

@@ -6,7 +6,7 @@ Where nothing watched the engine, the graph is that of plain local tensors, of w
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Any, Final, NamedTuple
 
@@ -238,6 +238,16 @@ def _joined(words: Iterable[str]) -> list[str]:
     return lines
 
 
+_DONE: Final[Mapping[type[records.TraceRecord], str]] = {
+    records.CollectiveWait: "{0.stream} waits for a collective",
+    records.StreamWait: "{0.stream} waits for an event",
+    records.Mark: "records an event of {0.stream}",
+    records.HostWait: "the host waits for an event",
+    records.StorageFreed: "gives storage {0.storage} back to {0.stream}",
+    records.StreamCreated: "makes {0.stream}",
+}
+
+
 def _words(record: records.TraceRecord) -> str:
     """Return what a record did, and on which stream; "" for what the engine did itself."""
     match record:
@@ -251,19 +261,7 @@ def _words(record: records.TraceRecord) -> str:
         case records.Access():
             by = " by the training program" if record.source == NoLine.OPTIMIZER else ""
             return f"{short_name(record.operator)}{by} on {record.stream}"
-        case records.CollectiveWait():
-            return f"{record.stream} waits for a collective"
-        case records.StreamWait():
-            return f"{record.stream} waits for an event"
-        case records.Mark():
-            return f"records an event of {record.stream}"
-        case records.HostWait():
-            return "the host waits for an event"
-        case records.StorageFreed():
-            return f"gives storage {record.storage} back to {record.stream}"
-        case records.StreamCreated():
-            return f"makes {record.stream}"
-    return ""
+    return _DONE.get(type(record), "").format(record)
 
 
 def _mark_guilty(graph: _DrawnGraph, replayed: Replayed, rank: int) -> None:

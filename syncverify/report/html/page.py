@@ -16,7 +16,6 @@ from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import explain_rounded
 from syncverify.plain_text import counted
 from syncverify.playing.program import training_program as program
-from syncverify.report.coverage import CoverageSummary
 from syncverify.report.html.graph import graph_values
 from syncverify.report.html.moment import timeline_values
 from syncverify.report.report import Report
@@ -42,10 +41,19 @@ def drawn(
     pictures = [*map(_pictures, report.violations, replays)]
     if report.is_replay:  # which has one scenario
         return {"violations": pictures}
+    pairs = report.summary.pairs
+    features = sorted({name for pair in pairs for name in pair})
     explored = {
         "lines": [*report.summary.lines(), *report.lines.lines(), *report.explored],
         "contract": contract_table(report, capabilities),
-        "coverage": _pairs(report.summary),
+        # A pair that is not listed cannot occur.
+        "coverage": {
+            "features": features,
+            "pairs": [
+                [features.index(one), features.index(other), count]
+                for (one, other), count in pairs.items()
+            ],
+        },
     }
     return {"violations": pictures, "explored": explored}
 
@@ -75,22 +83,6 @@ def _promise(feature: Feature, capabilities: Capabilities) -> str:
         return "beyond the contract" if is_beyond else "left out"
     refuses = feature in OPTIONAL and capabilities.may_refuse(*feature)
     return "right, or a clear error" if refuses else "right"
-
-
-def _pairs(summary: CoverageSummary) -> dict[str, Any]:
-    """Return features, and pairs of their positions with the number of scenarios that had both.
-
-    A pair that is not listed cannot occur.
-    """
-    features = sorted({name for pair in summary.pairs for name in pair})
-    places = {name: place for place, name in enumerate(features)}
-    return {
-        "features": features,
-        "pairs": [
-            [places[one], places[other], count]
-            for (one, other), count in summary.pairs.items()
-        ],
-    }
 
 
 def _pictures(entry: FoundViolation, replay: Replayed | None) -> dict[str, Any]:

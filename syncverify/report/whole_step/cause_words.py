@@ -22,13 +22,6 @@ _HELD = {
     Quantity.LOADED_GENERATOR: "torch.get_rng_state() of each rank",
 }
 
-_JOINED = {
-    causes.Joined.MEAN: "the mean of the ranks' own norms",
-    causes.Joined.ROOT_OF_MEAN: "the root of the mean of the ranks' own squares",
-    causes.Joined.SUM: "the sum of the ranks' own norms",
-    causes.Joined.LARGEST: "the largest of the ranks' own norms",
-}
-
 
 def words_of(cause: causes.StepMistake, quantity: Quantity) -> Words:
     """Return the words of a cause of wrong values of a kind, without places for facts."""
@@ -45,12 +38,10 @@ def words_of(cause: causes.StepMistake, quantity: Quantity) -> Words:
 def _own_facts(cause: causes.StepMistake, quantity: Quantity) -> Mapping[str, str]:
     """Return the facts of a class of causes that are no field, or are shown in another way."""
     match cause:
-        case causes.LacksSum(_, factor):
-            return {
-                "times": f", and then a factor of {_factor(factor)}" * (factor != 1)
-            }
-        case causes.ReducedOver(_, _, factor):
-            return {"times": f", and multiplied by {_factor(factor)}" * (factor != 1)}
+        case causes.LacksSum(_, factor) | causes.ReducedOver(_, _, factor):
+            is_sum = isinstance(cause, causes.LacksSum)
+            how = "then a factor of" if is_sum else "multiplied by"
+            return {"times": f", and {how} {_factor(factor)}" if factor != 1 else ""}
         case causes.TermsWeighted(factors):
             counts = [f"{n} counts {_factor(f)} times" for n, f in factors if f != 1]
             return {"counts": " and ".join(counts), "number": _number(cause, ": {}")}
@@ -141,7 +132,6 @@ _SHOWN: Final[Mapping[str, Callable[[Any], str]]] = {
     "right": _axes,
     "names": some_names,
     "ranks": lambda ranks: named("rank", ranks),
-    "how": _JOINED.__getitem__,
     "functions": lambda listed: " or ".join(dict.fromkeys(name for name, _ in listed)),
     "coefficient": _factor,
     "weights": _factors,

@@ -20,17 +20,8 @@ from syncverify.judge.whole_step.values import Quantity, parameter_of
 from syncverify.replay_line import replay_line
 from syncverify.report.account import Account, Explanation
 from syncverify.report.simulation import explanation_of, pictures_of
+from syncverify.report.whole_step import text
 from syncverify.report.whole_step.shown import grouped_names, shown_part
-from syncverify.report.whole_step.text import (
-    change,
-    headline,
-    percent,
-    play_words,
-    sections_of,
-    table,
-    verdict,
-    wrong_ranks,
-)
 from syncverify.scenario.replay_token import encode
 
 # The smallest difference that has a shade of its own, and the range of shades in percent: that of
@@ -52,11 +43,11 @@ def account_of(parity: Parity) -> Account:
     is_open = parity.refused and not explanations
     return Account(
         subject=parity.path or parity.name,
-        verdict=verdict(parity),
+        verdict=text.verdict(parity),
         is_right=None if is_open else parity.is_right,
         explanations=explanations,
         remarks=[*map(str, parity.remarks)],
-        notes=table(parity),
+        notes=text.table(parity),
         facts={
             "steps": parity.num_steps,
             "seed": parity.seed,
@@ -99,13 +90,13 @@ def _mistake(parity: Parity, found: FoundMistake) -> Explanation:
         property=finding.quantity.value,
         cause=finding.cause.kind,
         statement=STATEMENTS[check.__name__],
-        summary=headline(found),
-        ranks=wrong_ranks(finding),
+        summary=text.headline(found),
+        ranks=text.wrong_ranks(finding),
         parameters=[each.name for each in finding.differences],
-        hint=change(found),
+        hint=text.change(found),
         token=token,
         replay=replay_line(token, parity.path) if parity.path else "",
-        sections=[*sections_of(parity, found)],
+        sections=[*text.sections_of(parity, found)],
         lines=found.places,
         facts={
             "step": finding.step + 1,
@@ -160,7 +151,7 @@ def drawn(parity: Parity) -> dict[str, Any]:
 
 
 def _column(play: LayoutPlay) -> dict[str, str]:
-    parts = play_words(play)
+    parts = text.play_words(play)
     word = "wrong" if play.findings else "right" if play.is_right else "open"
     return {"layout": str(play.layout), "parts": parts, "verdict": word}
 
@@ -181,7 +172,7 @@ def _cell(cell: LayoutCell) -> dict[str, Any]:
     shade = round(_WEAKEST + (_STRONGEST - _WEAKEST) * size)
     return {
         "verdict": cell.verdict,
-        "text": words.get(cell.verdict, f"off by {percent(cell.error)}"),
+        "text": words.get(cell.verdict, f"off by {text.percent(cell.error)}"),
         "quantity": "" if cell.quantity is None else cell.quantity.value,
         "shade": 0 if cell.error <= 0 else shade,
     }

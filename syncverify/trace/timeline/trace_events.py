@@ -63,27 +63,22 @@ class _Tracks:
             for lane in lanes:
                 self._threads[rank, lane, 0] = len(self._threads) + 1
         # Of slices that begin together, the longer one encloses the other.
-        ordered = sorted(
-            timeline.events.items(), key=lambda e: (e[1].place.tick, -e[1].end)
-        )
-        for key, event in ordered:
+        events = timeline.events.items()
+        for key, event in sorted(events, key=lambda e: (e[1].place.tick, -e[1].end)):
             self.slices[key] = self._slice_of(event)
 
     def arrows(self, timeline: Timeline) -> Iterator[Flow]:
         """Yield the two slices of each arrow."""
         at = {event.place: self.slices[key] for key, event in timeline.events.items()}
         for arrow in timeline.arrows:
-            is_launch = arrow.kind == "launch"
-            tail = self._launch(arrow.tail) if is_launch else at[arrow.tail]
+            place = arrow.tail
+            if arrow.kind == "launch":
+                thread = self._threads[place.rank, place.lane, 0]
+                made = _slice("launch", "launch", place, 1, thread)
+                tail = self.launching.setdefault((place.rank, place.tick), made)
+            else:
+                tail = at[place]
             yield arrow.kind, tail, at[arrow.head]
-
-    def _launch(self, place: LanePoint) -> TraceEvent:
-        """Return the slice of a launch on the stream that issued the collective."""
-        at = (place.rank, place.tick)
-        if at not in self.launching:
-            thread = self._threads[place.rank, place.lane, 0]
-            self.launching[at] = _slice("launch", "launch", place, 1, thread)
-        return self.launching[at]
 
     def names(self) -> Iterator[TraceEvent]:
         """Yield the names and the order of processes and threads."""
@@ -96,11 +91,9 @@ class _Tracks:
             yield _metadata("thread_sort_index", rank, thread, sort_index=thread)
 
     def _slice_of(self, event: TimelineEvent) -> TraceEvent:
-        place = event.place
-        track = self._track(event)
-        thread = self._threads.setdefault(
-            (place.rank, place.lane, track), len(self._threads) + 1
-        )
+        place, new = event.place, len(self._threads) + 1
+        on_track = (place.rank, place.lane, self._track(event))
+        thread = self._threads.setdefault(on_track, new)
         length = event.end - place.tick
         return _slice(event.name, event.kind, place, length, thread) | {
             "args": {

@@ -15,8 +15,7 @@ from syncverify.playing.recording import CollectiveRecording
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.regions import MemoryRegion, ParameterSlot
 from syncverify.trace.source_lines import shown_path
 from tests.programs import placed
 

@@ -6,8 +6,7 @@ import torch
 
 from syncverify.trace.recorder import Recorder, StorageNumbers
 from syncverify.trace.records import CollectiveLaunch
-from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.slots import find_slots
+from syncverify.trace.regions import MemoryRegion, find_slots
 from syncverify.trace.source_lines import SourceLine
 
 

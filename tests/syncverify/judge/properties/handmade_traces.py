@@ -9,8 +9,8 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import CollectiveLaunch, Moment, TraceRecord
+from syncverify.trace.regions import ParameterSlot
 from syncverify.trace.run import Fault, RankRun, Run
-from syncverify.trace.slots import ParameterSlot
 from syncverify.trace.source_lines import SourceLine
 
 PARAMETERS = (

@@ -16,9 +16,8 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
-from syncverify.trace.regions import MemoryRegion
+from syncverify.trace.regions import MemoryRegion, ParameterSlot
 from syncverify.trace.run import Observation, RankRun
-from syncverify.trace.slots import ParameterSlot
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
 WEIGHT = ParameterSpec("w", (4,), ("R",))

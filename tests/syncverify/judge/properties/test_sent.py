@@ -11,8 +11,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.trace.records import CollectiveLaunch, Moment
-from syncverify.trace.regions import MemoryRegion
-from syncverify.trace.slots import ParameterSlot
+from syncverify.trace.regions import MemoryRegion, ParameterSlot
 from tests.syncverify.judge.properties.handmade_traces import launch
 
 WEIGHT = ParameterSpec("w", (3,), ("R", "R"))

@@ -122,7 +122,7 @@ def test_names_that_differ_in_the_layer_number_are_one(
 FACTS: dict[str, tuple[object, object]] = {
     "bool": (True, False),
     "float": (2.0, 0.5),
-    "frozenset[frozenset[str]]": (frozenset({frozenset({"dp"})}), frozenset()),
+    "AxesOfFactor": (frozenset({frozenset({"dp"})}), frozenset()),
     "frozenset[str]": (frozenset({"dp"}), frozenset({"tp"})),
     "int": (1, 2),
     "Joined": (causes.Joined.MEAN, causes.Joined.SUM),
