@@ -9,20 +9,14 @@ import torch.distributed as dist
 class BoundRanks:
     """The ranks that reduce with this rank in one bound synchronizer.
 
-    Args:
-        scopes: The sets of global ranks that reduce or compare, this rank in each.
-
-    Attributes:
-        peers: The other global ranks of all scopes.
+    `scopes` are the sets of global ranks that reduce or compare, this rank in each.
     """
 
     def __init__(self, scopes: Iterable[Iterable[int]]) -> None:
         ranks = {rank for scope in scopes for rank in scope}
-        # Without scopes there may be no process group, which `get_rank` needs.
-        self.peers = ranks - {dist.get_rank()} if ranks else set()
         self._bound = WeakSet[BoundRanks]()
         default_group = dist.group.WORLD
-        if self.peers and default_group is not None:
+        if len(ranks) > 1 and default_group is not None:
             self._bound = _by_default_group.setdefault(default_group, self._bound)
             self._bound.add(self)
 

@@ -27,14 +27,7 @@ from syncverify.synchronizer.step.sequence import BucketSequence
 
 
 class Rebuild:
-    """Plans buckets anew after the first complete step.
-
-    Args:
-        candidates: The parameters that share buckets.
-        notes: Notes to the peers; None without peers.
-        bucket_cap_bytes: Bytes that a bucket holds at most, unless one gradient needs more.
-        config: Options of the synchronizer.
-    """
+    """Plans buckets anew after the first complete step; the arguments are those of a plan."""
 
     def __init__(
         self,
@@ -44,10 +37,8 @@ class Rebuild:
         bucket_cap_bytes: float,
         config: SynchronizerConfig,
     ) -> None:
-        self._candidates = candidates
-        self._order = ReadinessOrder(candidates, notes)
-        self._bucket_cap_bytes = bucket_cap_bytes
-        self._config = config
+        self._candidates, self._order = candidates, ReadinessOrder(candidates, notes)
+        self._bucket_cap_bytes, self._config = bucket_cap_bytes, config
         self._is_due = False
 
     def note_complete(self, sequence: BucketSequence) -> None:

@@ -34,7 +34,10 @@ from syncverify.synchronizer.plan.grouping import BucketPlan
 from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-from syncverify.synchronizer.transport.comm_hook_transport import HookState
+from syncverify.synchronizer.transport.comm_hook_transport import (
+    HookState,
+    HookTransport,
+)
 from syncverify.synchronizer.transport.reduction import SideStream
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
@@ -363,17 +366,18 @@ class BucketSequence:
     def hook_state(self) -> HookState:
         """Return copies of what comm hooks keep, by parameter."""
         found: HookState = {}
-        for bucket in self.buckets:
-            if bucket.hook:
-                found |= bucket.hook.state()
+        for hook in self._hooks():
+            found |= hook.state()
         return found
 
     @torch.no_grad()
     def load_hook_state(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Give comm hooks what `hook_state` has returned."""
-        for bucket in self.buckets:
-            if bucket.hook:
-                bucket.hook.load_state(state)
+        for hook in self._hooks():
+            hook.load_state(state)
+
+    def _hooks(self) -> list[HookTransport]:
+        return [b.reduction.hook for b in self.buckets if b.reduction.hook]
 
     def release(self) -> None:
         """Remove all hooks, buffers, created groups and reductions in flight."""
