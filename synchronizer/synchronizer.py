@@ -102,7 +102,7 @@ class GradientSynchronizer:
         self._bucket_cap_bytes = cap_mib * MIB_BYTES
         self._parameter_names = dict(parameter_names or {})
         self._config = config
-        self._rebuild: Rebuild | None = None
+        self._rebuild: Rebuild | None = None  # until it is done
         self._frozen: dict[str, nn.Parameter] = {}
         self._module: weakref.ref[nn.Module] | None = None  # of `from_module` alone
 
@@ -191,7 +191,10 @@ class GradientSynchronizer:
             plans, require_accumulations=count, config=config, notes=notes
         )
         self._frozen = frozen_parameters(groups, self._parameter_names)
-        self._rebuild = Rebuild(candidates, notes, bucket_cap_bytes=cap, config=config)
+        if config.rebuild:
+            self._rebuild = Rebuild(
+                candidates, notes, bucket_cap_bytes=cap, config=config
+            )
         if config.unequal_replicas == "broadcast":
             self.broadcast_replicas()
 
@@ -491,7 +494,10 @@ class GradientSynchronizer:
         """
         sequence = self._bound_sequence("zero_grad()")
         refusals.refuse_reductions_in_flight(sequence)
-        plans = None if self._rebuild is None else self._rebuild.plan(sequence)
+        plans = None
+        if self._rebuild is not None and self._rebuild.is_due:
+            plans = self._rebuild.plan(sequence)
+            self._rebuild = None  # once is enough
         sequence.restart(set_to_none=set_to_none)
         if plans is not None:
             try:

@@ -39,29 +39,27 @@ class Rebuild:
     ) -> None:
         self._candidates, self._order = candidates, ReadinessOrder(candidates, notes)
         self._bucket_cap_bytes, self._config = bucket_cap_bytes, config
-        self._is_due = False
+        self.is_due = False  # whether a complete step has shown the order
 
     def note_complete(self, sequence: BucketSequence) -> None:
         """Learn the order of gradients in the first complete step, before `wait()`."""
-        if sequence.is_learning:
-            self._order.publish(sequence.stop_learning())
-            self._is_due = True
+        observed = sequence.stop_learning()
+        if observed is not None:
+            self._order.publish(observed)
+            self.is_due = True
 
     def plan(self, sequence: BucketSequence) -> tuple[BucketPlan, ...] | None:
-        """Return new plans in launch order, once, where they differ from the old ones.
+        """Return new plans in launch order, where they differ from the old ones.
 
         Raises `PlanMismatchError`, before anything has changed, where the rank whose order
         the others take over has published nothing in time.
         """
-        if not self._is_due:
-            return None
         plans = cut_buckets(
             self._candidates,
             bucket_cap_bytes=self._bucket_cap_bytes,
             config=self._config,
             positions=self._order.positions(),
         )
-        self._is_due = False
         return None if _members(plans) == _members(sequence.plans) else plans
 
 
