@@ -6,26 +6,30 @@ table.
     contract     options, checks of arguments, errors, the interface of comm hooks
     ranks        sets of ranks, process groups, notes through the store
     plan         the ranks and the bucket of each gradient, and the order of buckets
-    transport    the reduction of one bucket: collectives, comm hooks, checks, streams
+    transport    the reduction of one bucket: streams, collectives, comm hooks
     bucket       one flat buffer, its gradient views and its state
     backward     autograd hooks on parameters, and the end of the outermost backward
     step         all buckets in a step: launch order, refusals, rebuild, norm
 
 On top lie `synchronizer.py`, the class, and `hooks.py`, the ready comm hooks.
 
-The way of a gradient through a step:
+A gradient passes these files in each step. Whoever reads them in this order has read the
+synchronizer; all other files are options, errors, and the plan that `bind()` makes once.
 
-1. `bind()` assigns each parameter to a bucket (`plan/grouping.py`), compares the plans of
-   the ranks (`plan/plan_agreement.py`), and makes each `.grad` a view into a flat buffer
-   (`bucket/gradient_view.py`).
-2. Backward accumulates into the view. A hook (`backward/autograd_hooks.py`) tells the
-   bucket, through `step/sequence.py`.
-3. A bucket with all its gradients is ready. `step/launch_order.py` launches ready buckets
-   in the order that all ranks share; `transport/bucket_reduction.py` starts the reduction
-   on a side stream.
-4. `wait()` orders the current stream after all reductions.
-5. `zero_grad()` starts the next step. The first time, it may cut the buckets anew
-   (`step/rebuild.py`).
+    backward/autograd_hooks.py   the hook that autograd calls for a gradient, and the end of
+                                 the outermost backward
+    step/sequence.py             counts it, and launches ready buckets in the one order of all
+                                 ranks
+    bucket/bucket.py             is ready with all its gradients, and starts the reduction on a
+                                 side stream, ordered after their writers
+    bucket/gradient_view.py      the view that is `.grad`; copies a gradient from elsewhere
+    plan/wire_format.py          casts the buffer before the sum, and multiplies after it
+    transport/reduction.py       the side stream and the collective
+    synchronizer.py              `wait()`: orders the current stream after all reductions
+    step/refusals.py             the errors of `wait()`, before anything changes
+
+`zero_grad()` starts the next step. The first time, it may cut the buckets anew
+(`step/rebuild.py`).
 """
 
 if __name__ == "synchronizer":  # as it lies in a checkout

@@ -89,10 +89,10 @@ class GradientSynchronizer:
         parameter_names: Mapping[nn.Parameter, str] | None = None,
         config: SynchronizerConfig = DEFAULT_CONFIG,
     ) -> None:
-        self._require_accumulations: int | None = None  # not set
-        if require_accumulations is not None:
-            count = arguments.checked_count(require_accumulations)
-            self._require_accumulations = count
+        count = require_accumulations
+        self._require_accumulations = (
+            None if count is None else arguments.checked_count(count)
+        )
         self._sequence: BucketSequence | None = None  # None is the unbound state
         # The caller's own lists: a parameter that is appended before `bind()` counts.
         self._param_groups = parameter_groups.checked(param_groups)
@@ -102,7 +102,7 @@ class GradientSynchronizer:
         self._bucket_cap_bytes = cap_mib * MIB_BYTES
         self._parameter_names = dict(parameter_names or {})
         self._config = config
-        self._rebuild: Rebuild | None = None
+        self._rebuild: Rebuild | None = None  # until it is done
         self._frozen: dict[str, nn.Parameter] = {}
         self._module: weakref.ref[nn.Module] | None = None  # of `from_module` alone
 
@@ -180,23 +180,22 @@ class GradientSynchronizer:
                 got=repr(self),
                 hint="call unbind() first",
             )
-        groups, cap_bytes = self._param_groups, self._bucket_cap_bytes
-        candidates = list_candidates(groups, self._parameter_names, self._config)
-        parameter_groups.refuse_local_only(groups, self._config)
-        plans = cut_buckets(candidates, bucket_cap_bytes=cap_bytes, config=self._config)
+        groups, config, cap = self._param_groups, self._config, self._bucket_cap_bytes
+        candidates = list_candidates(groups, self._parameter_names, config)
+        parameter_groups.refuse_local_only(groups, config)
+        plans = cut_buckets(candidates, bucket_cap_bytes=cap, config=config)
         notes = open_notes(Fingerprint.of(plans).scopes, mesh_ranks(plans))
-        refuse_different_plans(plans, notes, self._config)
+        refuse_different_plans(plans, notes, config)
+        count = self._require_accumulations
         self._sequence = BucketSequence(
-            plans,
-            require_accumulations=self._require_accumulations,
-            config=self._config,
-            notes=notes,
+            plans, require_accumulations=count, config=config, notes=notes
         )
         self._frozen = frozen_parameters(groups, self._parameter_names)
-        self._rebuild = Rebuild(
-            candidates, notes, bucket_cap_bytes=cap_bytes, config=self._config
-        )
-        if self._config.unequal_replicas == "broadcast":
+        if config.rebuild:
+            self._rebuild = Rebuild(
+                candidates, notes, bucket_cap_bytes=cap, config=config
+            )
+        if config.unequal_replicas == "broadcast":
             self.broadcast_replicas()
 
     def explain(self) -> Explanation:
@@ -326,10 +325,9 @@ class GradientSynchronizer:
             ReplacedGradientError: A `.grad` is not the tensor that is to be summed.
             CommHookError: A comm hook failed.
         """
-        sequence = self._bound_sequence("flush()")
-        self._refuse_unsound_end(sequence, "flush()")
+        sequence = self._ending_sequence("flush()")
         if self._config.unused == "error":
-            refusals.refuse_unused_parameters(sequence)
+            refusals.refuse_missing_gradients(sequence, "flush()")
         refusals.refuse_replaced_gradients(sequence)
         sequence.flush()
 
@@ -356,20 +354,18 @@ class GradientSynchronizer:
             InFlightWriteError: A `.grad` was written since its launch.
         """
         factor = None if scale is None else arguments.checked_factor("scale", scale)
-        sequence = self._bound_sequence("wait()")
-        self._refuse_unsound_end(sequence, "wait()")
+        sequence = self._ending_sequence("wait()")
         if factor is not None:
             refusals.refuse_reduced_step(sequence)
         if self._config.unused == "error":
-            refusals.refuse_missing_gradients(sequence)
+            refusals.refuse_missing_gradients(sequence, "wait()")
         else:
             refusals.refuse_missing_backwards(sequence)
         refusals.refuse_replaced_gradients(sequence)
         if self._rebuild is not None:
             self._rebuild.note_complete(sequence)
         was_reduced = sequence.is_reduced
-        drop_unused = self._config.unused == "keep_none"
-        sequence.finish(drop_unused=drop_unused, scale=factor)
+        sequence.finish(drop_unused=self._config.unused == "keep_none", scale=factor)
         if self._config.check_finite and not was_reduced:
             refusals.refuse_nonfinite_gradients(sequence)
 
@@ -417,7 +413,9 @@ class GradientSynchronizer:
             LifecycleError: It is not bound, or was not waited for.
             ReplacedGradientError: A `.grad` is not the tensor that was summed.
         """
-        return self._grad_norm("grad_norm()", norm_type, stages)
+        p = arguments.checked_positive("norm_type", norm_type)
+        sequence = self._reduced_sequence("grad_norm()")
+        return measured_norm(sequence.buckets, sequence.groups, p, stages)
 
     def clip_grad_norm_(
         self,
@@ -450,11 +448,12 @@ class GradientSynchronizer:
             NonFiniteGradientError: The norm is not finite; nothing has changed.
         """
         bound = arguments.checked_positive("max_norm", max_norm)
-        call = "clip_grad_norm_()"
-        norm = self._grad_norm(call, norm_type, stages)
+        p = arguments.checked_positive("norm_type", norm_type)
+        sequence = self._reduced_sequence("clip_grad_norm_()")
+        norm = measured_norm(sequence.buckets, sequence.groups, p, stages)
         if error_if_nonfinite:
             refusals.refuse_nonfinite_norm(norm)
-        self._bound_sequence(call).scale(clip_factor(norm, bound))
+        sequence.scale(clip_factor(norm, bound))
         return norm
 
     def scale_grads(self, factor: float | torch.Tensor) -> None:
@@ -495,7 +494,10 @@ class GradientSynchronizer:
         """
         sequence = self._bound_sequence("zero_grad()")
         refusals.refuse_reductions_in_flight(sequence)
-        plans = None if self._rebuild is None else self._rebuild.plan(sequence)
+        plans = None
+        if self._rebuild is not None and self._rebuild.is_due:
+            plans = self._rebuild.plan(sequence)
+            self._rebuild = None  # once is enough
         sequence.restart(set_to_none=set_to_none)
         if plans is not None:
             try:
@@ -567,7 +569,9 @@ class GradientSynchronizer:
         if sequence is not None:
             sequence.release()
 
-    def _refuse_unsound_end(self, sequence: BucketSequence, call: str) -> None:
+    def _ending_sequence(self, call: str) -> BucketSequence:
+        """Return the buckets for a call that ends the backwards of a step."""
+        sequence = self._bound_sequence(call)
         sequence.refuse_unsound_step()
         sequence.known_count(call)
         refusals.refuse_unfrozen_parameters(self._frozen, call)
@@ -575,13 +579,7 @@ class GradientSynchronizer:
         if module is not None:
             refusals.refuse_replaced_parameters(sequence, module)
         refusals.refuse_exchanged_parameters(sequence)
-
-    def _grad_norm(
-        self, call: str, norm_type: float, stages: dist.ProcessGroup | None
-    ) -> torch.Tensor:
-        p = arguments.checked_positive("norm_type", norm_type)
-        sequence = self._reduced_sequence(call)
-        return measured_norm(sequence.buckets, sequence.groups, p, stages)
+        return sequence
 
     def _reduced_sequence(self, call: str) -> BucketSequence:
         """Return the buckets for a call on the sums, which are in `.grad`."""

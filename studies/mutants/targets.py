@@ -29,4 +29,4 @@ LEFT_OUT_FUNCTIONS = frozenset(
         "refuse_unknown_axes", "logging_data", "unfinished", "unused", "_versions",
     }
 )  # fmt: skip
-LEFT_OUT_NAMES = frozenset({"_watch", "local_check", "sum_check", "times"})
+LEFT_OUT_NAMES = frozenset({"_watch", "checks", "times"})

@@ -152,9 +152,7 @@ class Attachments:
             if may_arrive_partial[number]:
                 on_arrival = _arrival_hook(number, reference)
                 self._handles.append(parameter.register_hook(on_arrival))
-            elif hasattr(parameter, "__tensor_flatten__") and not isinstance(
-                parameter, DTensor
-            ):
+            elif not isinstance(parameter, DTensor) and _wraps_others(parameter):
                 self._handles.append(parameter.register_hook(_refuse_wrapped))
             hook = collector.hook(number) if collector else _hook(number, reference)
             handle = parameter.register_post_accumulate_grad_hook(hook)
@@ -173,9 +171,6 @@ class Attachments:
 
         Where one does, `listener` launches after it: with the next gradient or as backward
         ends, and from the next backward on as soon as the last hook of the parameter ends.
-
-        Returns:
-            Whether the hook is the last one.
         """
         handle = self._counting[number]
         hooks = handle.hooks_dict_ref()
@@ -191,11 +186,6 @@ class Attachments:
     def remove_hooks(self) -> None:
         """Remove all hooks from all parameters, for good."""
         _drop(self._handles, ())
-
-    def forget(self) -> None:
-        """Drop the references to all views and buckets."""
-        self.views.clear()
-        self.buckets.clear()
 
 
 class BackwardWatch:
@@ -367,9 +357,13 @@ def _arrival_hook(
     return on_arrival
 
 
+def _wraps_others(tensor: torch.Tensor) -> bool:
+    return hasattr(tensor, "__tensor_flatten__")
+
+
 def _refuse_wrapped(gradient: torch.Tensor) -> None:
     """Refuse a gradient whose operators run once for each tensor inside of it."""
-    if hasattr(gradient, "__tensor_flatten__"):
+    if _wraps_others(gradient):
         raise GradientMismatchError(
             "a gradient is a tensor that wraps others",
             expected="gradients that wrap no tensors, also of parameters that wrap other tensors",
@@ -382,9 +376,6 @@ def _launch_after_hooks(
 ) -> RemovableHandle:
     """Launch after all hooks of a parameter, whenever it gets a gradient.
 
-    Returns:
-        The handle of the hook that sees the gradient arrive.
-
     Source:
         `call_function` in torch's `engine.cpp`: hooks of a node run after those of its
         parameter, if the node has any when the gradient has arrived. A hook that is
@@ -393,17 +384,15 @@ def _launch_after_hooks(
 
     def on_arrival(_: torch.Tensor) -> None:
         # `torch.autograd.grad` runs this hook too, and then leaves a hook that does no harm.
-        node = running_node()
-        if node is None:  # a compiled backward; the launch comes with the next gradient
-            return
-
         def on_end(*_: object) -> None:
             handle.remove()
             known = listener()
             if known is not None:
                 known.launch_ready()
 
-        handle = node.register_hook(on_end)
+        node = running_node()
+        if node is not None:  # else a compiled one; the next gradient brings the launch
+            handle = node.register_hook(on_end)
 
     handle: RemovableHandle = parameter.register_hook(on_arrival)
     return handle

@@ -1,8 +1,5 @@
-// The hook of a gradient in C++: it collects gradients until Python has to count them.
-//
-// Python has to count where another backward runs, where a bucket misses no further gradient,
-// and where a gradient is undefined. The numbers of all other gradients are kept in their
-// order. The lock of Python's interpreter guards all of it.
+// The hook of a gradient in C++, see `collector.py`. The lock of Python's interpreter guards
+// all of it.
 
 #include <memory>
 #include <utility>

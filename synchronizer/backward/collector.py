@@ -64,9 +64,6 @@ def new_collector(count: Callable[[int], None]) -> Collector:
 def extension() -> Any:
     """Build the hook, once for all processes of a user, and load it.
 
-    Returns:
-        The module.
-
     Raises:
         InvalidArgumentError: It cannot be built here.
     """

@@ -94,7 +94,8 @@ class Bucket:
     """A flat buffer whose gradients are counted and reduced together.
 
     The buffer is allocated zeroed, on the device of `side`, the stream for reductions.
-    `is_last` marks the bucket that is launched last in a step.
+    `is_last` marks the bucket that is launched last in a step. Keep it under 30 attributes:
+    Python 3.11 finds those of an object with more in a dict, which slows each gradient.
     """
 
     def __init__(
@@ -117,10 +118,9 @@ class Bucket:
         self.require_accumulations = require_accumulations
         self._side, self._queues = side, side.queues
         self._owned = ownership.owned_range(plan, groups)
-        self._reduction = BucketReduction(
+        self.reduction = BucketReduction(
             plan, groups, config, owned=self._owned, is_last=is_last
         )
-        self.hook = self._reduction.hook
         # Freed memory goes back to the pool of this stream, see `release`.
         self._allocation_stream = side.current()
         # Every stream that wrote into the buffer in this step, in the order of first
@@ -140,10 +140,11 @@ class Bucket:
             self._queues or self._dtensor_views or config.gradient_hook == "cpp"
         )
         self.times: BucketTimes | None = None  # before the first step
-        self.local_check = self.sum_check = None
+        # Of all values before the sum, and of the owned ones after it.
+        self.checks: tuple[FiniteCheck, FiniteCheck] | None = None
         if config.check_finite:
-            self.local_check = FiniteCheck(plan, range(plan.buffer_numel))
-            self.sum_check = FiniteCheck(plan, self._owned)
+            everything = range(plan.buffer_numel)
+            self.checks = FiniteCheck(plan, everything), FiniteCheck(plan, self._owned)
         self._flags: torch.Tensor | None = None
         if (start := plan.flags_offset_numel) is not None:
             self._flags = self._buffer[start : start + len(self.views)]
@@ -165,8 +166,7 @@ class Bucket:
         self.views = views
         self._dtensor_views = [v for v in views if isinstance(v.gradient, DTensor)]
         # Apart from the views, for `detached`.
-        self._parameters = [view.parameter for view in views]
-        self._addresses = [view.address for view in views]
+        self._places = [v.parameter for v in views], [v.address for v in views]
 
     def unfinished(self) -> list[GradientView]:
         """List the views with fewer accumulations than required, unless flushed."""
@@ -270,9 +270,9 @@ class Bucket:
         with self._side.activate(), profiled(f"launch {self.label}"):
             if packs:
                 self._pack()
-            if self.local_check:
-                self.local_check.run(self._buffer)
-            self._reduction.start(self._buffer)
+            if self.checks:
+                self.checks[0].run(self._buffer)
+            self.reduction.start(self._buffer)
         self.state, self._is_open = BucketState.LAUNCHED, False
         self._launched_versions = self._versions()
         if self.times:
@@ -308,9 +308,10 @@ class Bucket:
         """List the views that are no longer `.grad`, or no longer lie in the buffer."""
         # Without a call of Python for each ordinary gradient, because this is part of backward.
         if not self._dtensor_views:
+            parameters, addresses = self._places
             gradients = [view.gradient for view in self.views]
-            are_views = all(map(is_, map(_grad, self._parameters), gradients))
-            if are_views and [*map(_address, gradients)] == self._addresses:
+            are_views = all(map(is_, map(_grad, parameters), gradients))
+            if are_views and [*map(_address, gradients)] == addresses:
                 return []
         return [view for view in self.views if not view.is_attached()]
 
@@ -340,7 +341,7 @@ class Bucket:
     def abandon(self) -> None:
         """Wait for the reduction, if it is in flight; nobody wants its sums."""
         with self._side.activate():
-            self._reduction.finish(self._buffer, 1.0)
+            self.reduction.finish(self._buffer, 1.0)
         self.state, self._is_open = BucketState.REDUCED, False
 
     def finish(self, scale: float | torch.Tensor | None = None) -> None:
@@ -356,20 +357,14 @@ class Bucket:
         # caller stays free until it waits for the side stream.
         with self._side.activate(), profiled(f"finish {self.label}"):
             factor = 1.0 if scale is None else scale
-            is_reduced = self._reduction.finish(self._buffer, factor)
-            check = self.sum_check if is_reduced else self.local_check
-            if check and (is_reduced or self.state is BucketState.READY):
-                check.run(self._buffer)
+            is_reduced = self.reduction.finish(self._buffer, factor)
+            if self.checks and (is_reduced or self.state is BucketState.READY):
+                self.checks[is_reduced].run(self._buffer)
         if scale is not None and not is_reduced:
             self.scale(scale)
         if self.times:
             self.times.done_ns = self.times.done_ns or time.perf_counter_ns()
         self.state, self._is_open = BucketState.REDUCED, False
-
-    def leave(self) -> None:
-        """Set every `.grad` that is a view to None; a reduction in flight goes on."""
-        for view in self.views:
-            view.detach()
 
     def drop_unused(self) -> None:
         """Set `.grad` to None where no rank used the parameter, after the reduction."""

@@ -189,21 +189,18 @@ class GradientView:
                 got=_kind(gradient),
             )
         if side.queues:
-            self._record_uses(given, side)
+            # What overlaps: `.grad` becomes the view, which may drop the last reference to
+            # the source while the copy is queued. What orders it: the memory may belong to
+            # another stream, for instance after `module.to()`, so its allocator waits for the
+            # current stream.
+            side.record_use_on_current(local_tensor(given))
+            # `module.to()` gave the tensor of the view new memory, which autograd has read
+            # where it put a sum in the place of the tensor; `attach()` drops that memory.
+            if local_tensor(self.gradient).data_ptr() != self.address:
+                side.record_use_on_current(local_tensor(self.gradient))
         source = local_tensor(gradient)
         # A gradient of `create_graph=True` requires grad. `detach` is faster than `no_grad`.
         return source.detach() if source.requires_grad else source
-
-    def _record_uses(self, given: torch.Tensor, side: SideStream) -> None:
-        # What overlaps: `.grad` becomes the view, which may drop the last reference to
-        # the source while the copy is queued. What orders it: the memory may belong to
-        # another stream, for instance after `module.to()`, so its allocator waits for the
-        # current stream.
-        side.record_use_on_current(local_tensor(given))
-        # `module.to()` gave the tensor of the view new memory, which autograd has read where
-        # it put a sum in the place of the tensor; `attach()` drops that memory.
-        if local_tensor(self.gradient).data_ptr() != self.address:
-            side.record_use_on_current(local_tensor(self.gradient))
 
     def _fits(self, gradient: torch.Tensor) -> bool:
         """Tell whether a gradient can be copied into the view; builds no message."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 import torch
 import torch.distributed as dist
 
-from syncverify.synchronizer.contract import arguments
 from syncverify.synchronizer.contract.arguments import (
     AxisReduction,
     GradientHook,
@@ -15,6 +15,7 @@ from syncverify.synchronizer.contract.arguments import (
     ReplicaPolicy,
     Scaling,
     UnusedPolicy,
+    refuse,
 )
 from syncverify.synchronizer.contract.comm_hook import CommHook
 
@@ -106,17 +107,58 @@ class SynchronizerConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that no synchronizer supports."""
-        refuse = arguments.refuse_unknown_word
-        refuse("process_group_reduction", self.process_group_reduction, GroupReduction)
-        refuse("scaling", self.scaling, Scaling)
-        refuse("unused", self.unused, UnusedPolicy)
-        refuse("unequal_replicas", self.unequal_replicas, ReplicaPolicy)
-        refuse("mode", self.mode, Mode)
-        refuse("gradient_hook", self.gradient_hook, GradientHook)
-        arguments.refuse_unusable_wire_dtype(self.wire_dtype)
-        reductions = arguments.checked_axis_reductions(self.axis_reductions)
-        object.__setattr__(self, "axis_reductions", reductions)
-        arguments.refuse_unusable_reduction(self.comm_hook, self.mode, self.unused)
+        for name, words in _WORDS.items():
+            _refuse_unknown_word(name, getattr(self, name), words)
+        wire_dtype: object = self.wire_dtype
+        if wire_dtype is not None and not (
+            isinstance(wire_dtype, torch.dtype)
+            and wire_dtype.is_floating_point
+            and wire_dtype.itemsize > 1
+        ):
+            expected = "a floating point dtype of 2 bytes or more, or None"
+            refuse("wire_dtype", expected, wire_dtype)
+        object.__setattr__(
+            self, "axis_reductions", _checked_axis_reductions(self.axis_reductions)
+        )
+        if not (self.comm_hook is None or callable(self.comm_hook)):
+            refuse("comm_hook", "a function of a HookBucket, or None", self.comm_hook)
+        if self.mode == "reduce_scatter" and self.unused == "keep_none":
+            # A reduce-scatter would scatter the flags too, and it sets every `.grad` to None.
+            refuse("mode", "'all_reduce', which unused='keep_none' requires", self.mode)
+        if self.mode == "reduce_scatter" and self.comm_hook is not None:
+            refuse("mode", "'all_reduce', which a comm_hook requires", self.mode)
+
+
+# By name of the option.
+_WORDS = {
+    "process_group_reduction": GroupReduction,
+    "scaling": Scaling,
+    "unused": UnusedPolicy,
+    "unequal_replicas": ReplicaPolicy,
+    "mode": Mode,
+    "gradient_hook": GradientHook,
+}
+
+
+def _refuse_unknown_word(name: str, word: object, words: object) -> None:
+    known = get_args(words)
+    if word not in known:
+        refuse(name, f"one of {', '.join(map(repr, known))}", word)
+
+
+def _checked_axis_reductions(
+    value: Mapping[str | int, AxisReduction],
+) -> Mapping[str | int, AxisReduction]:
+    """Return a copy, which the caller cannot change."""
+    name = "axis_reductions"
+    if not isinstance(value, Mapping):
+        refuse(name, "a mapping from mesh axes to reductions", value)
+    for axis, word in value.items():
+        is_index = isinstance(axis, int) and not isinstance(axis, bool) and axis >= 0
+        if not (is_index or isinstance(axis, str)):
+            refuse(name, "keyed by the names or indices of mesh axes", dict(value))
+        _refuse_unknown_word(f"{name}[{axis!r}]", word, AxisReduction)
+    return dict(value)
 
 
 DEFAULT_CONFIG = SynchronizerConfig()

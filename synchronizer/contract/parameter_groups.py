@@ -11,13 +11,11 @@ from torch.distributed.tensor import DTensor
 from syncverify.synchronizer.contract.config import SynchronizerConfig
 from syncverify.synchronizer.contract.errors import InvalidArgumentError
 
-_EXPECTED: Final = "a list of groups, each a list of parameters: [[p0, p1], [p2]]"
 _ONE_GROUP: Final = (
     "[list(model.parameters())] is one group of all parameters, as"
     " GradientSynchronizer.from_module(model, ...) takes them by default"
 )
 _OF_OPTIMIZER: Final = '[group["params"] for group in optimizer.param_groups] are the groups of an optimizer'
-
 
 _Groups = TypeVar("_Groups")
 
@@ -53,10 +51,6 @@ def refuse_local_only(
 
     A DTensor that is sharded over all axes needs no sum either, but its mesh says so.
 
-    Args:
-        param_groups: Groups that `checked` has accepted.
-        config: The options of the synchronizer.
-
     Raises:
         InvalidArgumentError: No gradient would be reduced on more than one rank.
     """
@@ -76,14 +70,14 @@ def refuse_local_only(
 
 
 def _is_list(value: object) -> TypeGuard[Sequence[object]]:
-    is_text = isinstance(value, str | bytes)
-    return isinstance(value, Sequence | nn.ParameterList) and not is_text
+    is_list = isinstance(value, Sequence | nn.ParameterList)
+    return is_list and not isinstance(value, str | bytes)
 
 
 def _refuse(headline: str, place: str, value: object) -> NoReturn:
     raise InvalidArgumentError(
         headline,
-        expected=_EXPECTED,
+        expected="a list of groups, each a list of parameters: [[p0, p1], [p2]]",
         got=f"{place} is a {type(value).__name__}",
         hint=_OF_OPTIMIZER if isinstance(value, Mapping) else _ONE_GROUP,
     )

@@ -66,12 +66,9 @@ class Notes:
         audience: Set[int],
         binds: _Binds,
     ) -> None:
-        self._store = store
-        self._prefix = prefix
-        self.rank = rank
-        self.peers = peers
-        self._audience = audience
-        self._binds = binds
+        self._store, self._prefix = store, prefix
+        self.rank, self.peers = rank, peers
+        self._audience, self._binds = audience, binds
         binds.num_own += 1
         binds.num_unheard.update(audience)
         # The bind whose notes belong to this synchronizer, by rank.
@@ -90,11 +87,11 @@ class Notes:
         """
         try:
             return bytes(self._store.get(self._key(topic, peer)))
-        except (
-            RuntimeError
-        ) as error:  # plain ones of a FileStore; others have a subclass
+        except RuntimeError as error:  # a FileStore's are plain; others have a subclass
             if peer not in self._numbers:
-                self._take_back()
+                # Do not count this bind; what peers did in it that came is over.
+                self.write("audience", b"[]")
+                self._binds.num_unheard.subtract(self._audience - self._numbers.keys())
             raise PlanMismatchError(
                 f"rank {peer} did not call {call}",
                 expected=f"{call} on every rank that shares buckets",
@@ -102,27 +99,16 @@ class Notes:
                 where=f"bind() number {self._numbers[self.rank]}",
             ) from error
 
-    def _take_back(self) -> None:
-        """Do not count this bind; what peers did in it that came is over."""
-        self.write("audience", b"[]")
-        self._binds.num_unheard.subtract(self._audience - self._numbers.keys())
-
     def _key(self, topic: str, rank: int) -> str:
-        if rank not in self._numbers:
-            self._numbers[rank] = self._number_of(rank)
-        return self._key_of(self._numbers[rank], topic, rank)
-
-    def _number_of(self, peer: int) -> int:
-        """Wait for the bind of a peer that is this one, and return its number there."""
+        """Return the key of a rank's note; wait for the bind of a peer that is this one."""
         binds = self._binds
-        while binds.num_unheard[peer]:
-            key = self._key_of(binds.last[peer] + 1, "audience", peer)
-            binds.num_unheard[peer] -= self.rank in json.loads(self._store.get(key))
-            binds.last[peer] += 1
-        return binds.last[peer]
-
-    def _key_of(self, number: int, topic: str, rank: int) -> str:
-        return f"{self._prefix}/{number}/{topic}/{rank}"
+        if rank not in self._numbers:
+            while binds.num_unheard[rank]:
+                key = f"{self._prefix}/{binds.last[rank] + 1}/audience/{rank}"
+                binds.num_unheard[rank] -= self.rank in json.loads(self._store.get(key))
+                binds.last[rank] += 1
+            self._numbers[rank] = binds.last[rank]
+        return f"{self._prefix}/{self._numbers[rank]}/{topic}/{rank}"
 
 
 def open_notes(
@@ -142,15 +128,12 @@ def open_notes(
     audience = {each for ranks in (*scopes, *meshes) for each in ranks} - {rank}
     if not audience:
         return None
-    default = c10d._get_default_group()  # noqa: SLF001
+    store = c10d._get_default_store()  # noqa: SLF001
+    binds = _binds.setdefault(c10d._get_default_group(), _Binds())  # noqa: SLF001
     # A rank whose parts are all empty has no peers, but other ranks count its bind.
+    prefix = f"{_ROOT}/{number}"
     opened = Notes(
-        _store(),
-        f"{_ROOT}/{number}",
-        rank=rank,
-        peers=peers,
-        audience=audience,
-        binds=_binds.setdefault(default, _Binds()),
+        store, prefix, rank=rank, peers=peers, audience=audience, binds=binds
     )
     return opened if peers else None
 
@@ -161,15 +144,12 @@ def default_group_number() -> int:
     if _is_fake():
         return 0
     if default not in _default_group_numbers:
+        store = c10d._get_default_store()  # noqa: SLF001
         key = f"{_ROOT}/incarnations/{dist.get_rank()}"
-        _default_group_numbers[default] = _store().add(key, 1)
+        _default_group_numbers[default] = store.add(key, 1)
     return _default_group_numbers[default]
 
 
 def _is_fake() -> bool:
     """Tell whether torch only pretends that there are other ranks."""
     return bool(dist.get_backend() == "fake")
-
-
-def _store() -> Any:
-    return c10d._get_default_store()  # noqa: SLF001

@@ -24,8 +24,6 @@ So this module chooses the name. It consists of
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from weakref import WeakKeyDictionary
 
@@ -55,9 +53,17 @@ class ReductionGroups:
         A single mesh axis has a group already. For several axes this method creates
         one. All members have to call it, in the same order as for other groups.
         """
-        if scope not in self._groups:
-            self._groups[scope] = self._find_or_create(scope)
-        return self._groups[scope]
+        if scope in self._groups:
+            return self._groups[scope]
+        if scope.group is not None:
+            group = scope.group
+        elif scope.mesh is not None and len(scope.axes) == 1:
+            group = scope.mesh.get_group(scope.axes[0])
+        else:
+            group = _create_group(scope.ranks)
+            self._created.append((dist.group.WORLD, group))
+        self._groups[scope] = group
+        return group
 
     def destroy(self) -> None:
         """Destroy the groups that this object created; groups of meshes stay."""
@@ -67,16 +73,6 @@ class ReductionGroups:
             # A group ends with the default process group under which it was made.
             if default is dist.group.WORLD:
                 dist.destroy_process_group(group)
-
-    def _find_or_create(self, scope: ReduceScope) -> dist.ProcessGroup:
-        if scope.group is not None:
-            return scope.group
-        assert scope.mesh is not None, "ranks without a group were found on a mesh"
-        if len(scope.axes) == 1:
-            return scope.mesh.get_group(scope.axes[0])
-        group = _create_group(scope.ranks)
-        self._created.append((dist.group.WORLD, group))
-        return group
 
 
 def usable_ranks(group: object) -> tuple[int, ...]:
@@ -88,17 +84,15 @@ def usable_ranks(group: object) -> tuple[int, ...]:
     Raises:
         InvalidArgumentError: This rank cannot use the group.
     """
-    if not isinstance(group, dist.ProcessGroup):
-        got = (
-            "a rank that is not a member of it"
-            if group == dist.GroupMember.NON_GROUP_MEMBER
-            else repr(group)
-        )
-    else:
+    if isinstance(group, dist.ProcessGroup):
         try:
             return tuple(sorted(dist.get_process_group_ranks(group)))
         except KeyError:
             got = "a group that was destroyed"
+    elif group == dist.GroupMember.NON_GROUP_MEMBER:
+        got = "a rank that is not a member of it"
+    else:
+        got = repr(group)
     raise InvalidArgumentError(
         "the process group of ordinary parameters cannot be used",
         expected="a process group of which this rank is a member",
@@ -118,7 +112,10 @@ def _create_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
     default = c10d._get_default_group()  # noqa: SLF001
     backend, store = c10d._world.pg_map[default]  # noqa: SLF001
     group: dist.ProcessGroup
-    with _no_split(default):
+    # With `init_process_group(device_id=...)` torch would split the communicator of the default
+    # group. A split needs all ranks of it, which may not bind this synchronizer (pytorch#129965).
+    device, default.bound_device_id = default.bound_device_id, None
+    try:
         group, _ = c10d._new_process_group_helper(  # noqa: SLF001
             len(ranks),
             ranks.index(dist.get_rank()),
@@ -129,24 +126,11 @@ def _create_group(ranks: tuple[int, ...]) -> dist.ProcessGroup:
             timeout=_timeout(default, backend),
             group_desc="gradient_reduction",
         )
-    c10d._world.pg_group_ranks[group] = {  # noqa: SLF001
-        rank: index for index, rank in enumerate(ranks)
-    }
-    return group
-
-
-@contextmanager
-def _no_split(default: dist.ProcessGroup) -> Iterator[None]:
-    """Keep torch from splitting the communicator of the default group.
-
-    With `init_process_group(device_id=...)` it would, and a split needs all ranks of that
-    group, which may not bind this synchronizer (pytorch#129965).
-    """
-    device, default.bound_device_id = default.bound_device_id, None
-    try:
-        yield
     finally:
         default.bound_device_id = device
+    numbers = {rank: index for index, rank in enumerate(ranks)}
+    c10d._world.pg_group_ranks[group] = numbers  # noqa: SLF001
+    return group
 
 
 def _timeout(default: dist.ProcessGroup, backend: str) -> timedelta:

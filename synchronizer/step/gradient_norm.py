@@ -47,11 +47,17 @@ def grad_norm(
         buckets.
     """
     op = dist.ReduceOp.MAX if math.isinf(norm_type) else dist.ReduceOp.SUM
-    totals = _local_totals(buckets, norm_type)
+    found: dict[_Place, list[torch.Tensor]] = {}
+    for bucket in buckets:
+        with bucket.borrow() as buffer:
+            for run in bucket.norm_runs:
+                flat = buffer[run.elements.start : run.elements.stop]
+                measured = _measure(flat, norm_type)
+                found.setdefault((run.scope, buffer.device), []).append(measured)
+    totals = {place: _combined(each, norm_type) for place, each in found.items()}
     parts = [] if totals else [torch.zeros((), dtype=torch.float64)]
     # All ranks take part in the sums in one order, so they cannot deadlock.
-    for scope, device in sorted(totals, key=_rank_order):
-        part = totals[scope, device]
+    for (scope, _), part in sorted(totals.items(), key=_rank_order):
         if scope is not None:
             dist.all_reduce(part, op, group=groups.get(scope))
         parts.append(part.to(buckets[0].plan.key.device))
@@ -76,26 +82,12 @@ def clip_factor(norm: torch.Tensor, max_norm: float) -> float | torch.Tensor:
     return factor.item() if factor.device.type == "cpu" else factor
 
 
-def _local_totals(
-    buckets: Sequence[Bucket], norm_type: float
-) -> dict[_Place, torch.Tensor]:
-    parts: dict[_Place, list[torch.Tensor]] = {}
-    for bucket in buckets:
-        with bucket.borrow() as buffer:
-            for run in bucket.norm_runs:
-                flat = buffer[run.elements.start : run.elements.stop]
-                measured = _measure(flat, norm_type)
-                parts.setdefault((run.scope, buffer.device), []).append(measured)
-    return {key: _combined(found, norm_type) for key, found in parts.items()}
-
-
 def _measure(flat: torch.Tensor, norm_type: float) -> torch.Tensor:
     """Return the sum of p-th powers, or the maximum, of absolute values; float64."""
-    chunks = flat.split(CHUNK_NUMEL) if flat.numel() else ()
-    powers = [_measure_chunk(chunk, norm_type) for chunk in chunks]
-    if not powers:
+    if not flat.numel():
         return torch.zeros((), dtype=torch.float64, device=flat.device)
-    return _combined(powers, norm_type)
+    chunks = flat.split(CHUNK_NUMEL)
+    return _combined([_measure_chunk(each, norm_type) for each in chunks], norm_type)
 
 
 def _measure_chunk(chunk: torch.Tensor, norm_type: float) -> torch.Tensor:
@@ -117,6 +109,8 @@ def _combined(parts: list[torch.Tensor], norm_type: float) -> torch.Tensor:
     return stacked.amax() if math.isinf(norm_type) else stacked.sum()
 
 
-def _rank_order(place: _Place) -> tuple[tuple[int, ...], str]:
-    scope, device = place
+def _rank_order(
+    total: tuple[_Place, torch.Tensor],
+) -> tuple[tuple[int, ...], str]:
+    (scope, device), _ = total
     return (scope.ranks if scope else (), str(device))

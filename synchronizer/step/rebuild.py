@@ -27,14 +27,7 @@ from syncverify.synchronizer.step.sequence import BucketSequence
 
 
 class Rebuild:
-    """Plans buckets anew after the first complete step.
-
-    Args:
-        candidates: The parameters that share buckets.
-        notes: Notes to the peers; None without peers.
-        bucket_cap_bytes: Bytes that a bucket holds at most, unless one gradient needs more.
-        config: Options of the synchronizer.
-    """
+    """Plans buckets anew after the first complete step; the arguments are those of a plan."""
 
     def __init__(
         self,
@@ -44,33 +37,29 @@ class Rebuild:
         bucket_cap_bytes: float,
         config: SynchronizerConfig,
     ) -> None:
-        self._candidates = candidates
-        self._order = ReadinessOrder(candidates, notes)
-        self._bucket_cap_bytes = bucket_cap_bytes
-        self._config = config
-        self._is_due = False
+        self._candidates, self._order = candidates, ReadinessOrder(candidates, notes)
+        self._bucket_cap_bytes, self._config = bucket_cap_bytes, config
+        self.is_due = False  # whether a complete step has shown the order
 
     def note_complete(self, sequence: BucketSequence) -> None:
         """Learn the order of gradients in the first complete step, before `wait()`."""
-        if sequence.is_learning:
-            self._order.publish(sequence.stop_learning())
-            self._is_due = True
+        observed = sequence.stop_learning()
+        if observed is not None:
+            self._order.publish(observed)
+            self.is_due = True
 
     def plan(self, sequence: BucketSequence) -> tuple[BucketPlan, ...] | None:
-        """Return new plans in launch order, once, where they differ from the old ones.
+        """Return new plans in launch order, where they differ from the old ones.
 
         Raises `PlanMismatchError`, before anything has changed, where the rank whose order
         the others take over has published nothing in time.
         """
-        if not self._is_due:
-            return None
         plans = cut_buckets(
             self._candidates,
             bucket_cap_bytes=self._bucket_cap_bytes,
             config=self._config,
             positions=self._order.positions(),
         )
-        self._is_due = False
         return None if _members(plans) == _members(sequence.plans) else plans
 
 

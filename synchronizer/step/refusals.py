@@ -63,15 +63,23 @@ def refuse_exchanged_parameters(sequence: BucketSequence) -> None:
         )
 
 
-def refuse_missing_gradients(sequence: BucketSequence) -> None:
-    """Refuse to end a step before every parameter has all its gradients."""
-    required = sequence.known_count("wait()")
-    _refuse_missing(
-        [(b, view) for b in sequence.buckets for view in b.unfinished()],
-        call="wait()",
-        moment="every gradient was accumulated",
-        expected=f"{required} accumulations each (require_accumulations={required})",
-    )
+def refuse_missing_gradients(sequence: BucketSequence, call: str) -> None:
+    """Refuse `wait()` without all gradients, and `flush()` without one of each parameter."""
+    required, buckets = sequence.known_count(call), sequence.buckets
+    if call == "flush()":
+        missing = [(bucket, view) for bucket in buckets for view in bucket.unused()]
+        moment, number = "every parameter had a gradient", "1 accumulation or more"
+    else:
+        missing = [(bucket, view) for bucket in buckets for view in bucket.unfinished()]
+        moment, number = "every gradient was accumulated", f"{required} accumulations"
+    if missing:
+        counts = (f"{view.plan.name} {view.num_accumulations}" for _, view in missing)
+        raise BucketNotReadyError(
+            f"{call} was called before {moment}",
+            expected=f"{number} each (require_accumulations={required})",
+            got=", ".join(counts),
+            where=_labels(bucket for bucket, _ in missing),
+        )
 
 
 def refuse_missing_backwards(sequence: BucketSequence) -> None:
@@ -85,17 +93,6 @@ def refuse_missing_backwards(sequence: BucketSequence) -> None:
             got=f"{sequence.num_backwards}",
             where=_labels(missing),
         )
-
-
-def refuse_unused_parameters(sequence: BucketSequence) -> None:
-    """Refuse to flush before every parameter has a gradient."""
-    required = sequence.require_accumulations
-    _refuse_missing(
-        [(b, view) for b in sequence.buckets for view in b.unused()],
-        call="flush()",
-        moment="every parameter had a gradient",
-        expected=f"1 accumulation or more each (require_accumulations={required})",
-    )
 
 
 @torch.no_grad()  # here, because it is slow for each gradient
@@ -156,10 +153,12 @@ def refuse_unreduced_step(sequence: BucketSequence, call: str) -> None:
 
 def refuse_nonfinite_gradients(sequence: BucketSequence) -> None:
     """Refuse gradients that are not finite, where the config asks; fail the step."""
-    local = [(b, b.local_check.nonfinite()) for b in sequence.buckets if b.local_check]
-    sums = [(b, b.sum_check.nonfinite()) for b in sequence.buckets if b.sum_check]
-    own = {bucket: names for bucket, names in local if names}
-    bad = own or {bucket: names for bucket, names in sums if names}
+    checked = [(b, b.checks) for b in sequence.buckets if b.checks]
+    own, sums = (
+        {b: names for b, checks in checked if (names := checks[i].nonfinite())}
+        for i in range(2)
+    )
+    bad = own or sums
     if not bad:
         return
     headline = "a sum is not finite, though all gradients of this rank are"
@@ -213,19 +212,6 @@ def refuse_started_step(sequence: BucketSequence, *, count: int) -> None:
             got=f"{count}, and {len(started)} of {len(buckets)} buckets started",
             where=_labels(started),
             hint="call it after synchronizer.zero_grad() and before the next backward",
-        )
-
-
-def _refuse_missing(
-    missing: list[tuple[Bucket, GradientView]], *, call: str, moment: str, expected: str
-) -> None:
-    if missing:
-        counts = (f"{view.plan.name} {view.num_accumulations}" for _, view in missing)
-        raise BucketNotReadyError(
-            f"{call} was called before {moment}",
-            expected=expected,
-            got=", ".join(counts),
-            where=_labels(bucket for bucket, _ in missing),
         )
 
 

@@ -5,8 +5,10 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from syncverify.synchronizer.backward.autograd_hooks import (
@@ -31,10 +33,12 @@ from syncverify.synchronizer.contract.errors import (
     SynchronizerError,
 )
 from syncverify.synchronizer.plan.grouping import BucketPlan
-from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
 from syncverify.synchronizer.ranks.notes import Notes
 from syncverify.synchronizer.ranks.process_groups import ReductionGroups
-from syncverify.synchronizer.transport.comm_hook_transport import HookState
+from syncverify.synchronizer.transport.comm_hook_transport import (
+    HookState,
+    HookTransport,
+)
 from syncverify.synchronizer.transport.reduction import SideStream
 
 _READY = BucketState.READY  # a global, so that a hook looks it up once
@@ -61,7 +65,11 @@ class BucketSequence:
         # delays no other.
         self.shared_buckets: list[Bucket] = []
         self._num_launched = 0
-        self._bound = BoundRanks(plan.scope.ranks for plan in self.plans if plan.scope)
+        self._bound = WeakSet[BucketSequence]()
+        default_group = dist.group.WORLD
+        if default_group is not None and any(plan.scope for plan in self.plans):
+            self._bound = _bound.setdefault(default_group, self._bound)
+            self._bound.add(self)
         self.is_rebuilt = False  # whether the plans are those of `rebuild()`
         self._attachments = Attachments()
         self._views = self._attachments.views
@@ -102,14 +110,11 @@ class BucketSequence:
         """Buckets that are launched and not waited for."""
         return [b for b in self.buckets if b.state is BucketState.LAUNCHED]
 
-    @property
-    def is_learning(self) -> bool:
-        """Tell whether the order in which gradients become ready is still unknown."""
-        return self._observed is not None
-
-    def stop_learning(self) -> list[nn.Parameter]:
-        """Return the parameters in the order of their last gradients; end learning."""
-        observed, self._observed = self._observed or {}, None
+    def stop_learning(self) -> list[nn.Parameter] | None:
+        """Return the parameters in the order of their last gradients, once; then None."""
+        observed, self._observed = self._observed, None
+        if observed is None:
+            return None
         return [self._views[number].plan.parameter for number in observed]
 
     def exchanged(self) -> list[GradientView]:
@@ -254,13 +259,23 @@ class BucketSequence:
         `wait()` have one order on all ranks, so with a second synchronizer, buckets are
         launched there.
         """
-        if in_backward and self._bound.are_shared:
+        if in_backward and self._is_one_of_several:
             return
         for bucket in self.shared_buckets[self._num_launched :]:
             if bucket.state is not _READY:
                 return
             bucket.launch()
             self._num_launched += 1
+
+    @property
+    def _is_one_of_several(self) -> bool:
+        """Tell whether another bound synchronizer reduces on this rank, with any peers.
+
+        Also without a common peer, ranks may wait in a circle. On a 2 x 2 mesh one
+        synchronizer may reduce over rows and the other one over columns. If each rank
+        launches in another order, each of the four collectives waits for the next one.
+        """
+        return any(other is not self for other in self._bound)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -363,17 +378,18 @@ class BucketSequence:
     def hook_state(self) -> HookState:
         """Return copies of what comm hooks keep, by parameter."""
         found: HookState = {}
-        for bucket in self.buckets:
-            if bucket.hook:
-                found |= bucket.hook.state()
+        for hook in self._hooks():
+            found |= hook.state()
         return found
 
     @torch.no_grad()
     def load_hook_state(self, state: Mapping[str, Mapping[str, torch.Tensor]]) -> None:
         """Give comm hooks what `hook_state` has returned."""
-        for bucket in self.buckets:
-            if bucket.hook:
-                bucket.hook.load_state(state)
+        for hook in self._hooks():
+            hook.load_state(state)
+
+    def _hooks(self) -> list[HookTransport]:
+        return [b.reduction.hook for b in self.buckets if b.reduction.hook]
 
     def release(self) -> None:
         """Remove all hooks, buffers, created groups and reductions in flight."""
@@ -394,8 +410,8 @@ class BucketSequence:
         if not self.in_flight:
             return
         self._attachments.remove_hooks()
-        for bucket in self.buckets:
-            bucket.leave()
+        for view in self._views:
+            view.detach()
         # When may the memory be reused: reductions in flight write into it for as long as
         # peers let them, so never. Their process groups stay as well.
         _LEFT.append((*self.buckets, self.groups))
@@ -404,14 +420,13 @@ class BucketSequence:
 
     def _forget(self) -> None:
         """Drop every view: the traceback of an error may keep this object alive."""
-        self._bound.release()
+        self._bound.discard(self)
         self._forget_buckets()
         self._observed = None
 
     def _forget_buckets(self) -> None:
-        self.buckets.clear()
-        self.shared_buckets.clear()
-        self._attachments.forget()
+        for listed in (self.buckets, self.shared_buckets, self._bucket_of, self._views):
+            listed.clear()
         self._place_views()
 
     @torch.inference_mode(mode=False)  # autograd cannot add to tensors of that mode
@@ -473,6 +488,13 @@ class BucketSequence:
                 got=f"{type(error).__name__}: {error}",
                 where=bucket.label,
             ) from error
+
+
+# Sequences that reduce with other ranks. Each rank of a job has a default process group of its
+# own, also where ranks are threads.
+_bound: WeakKeyDictionary[dist.ProcessGroup, WeakSet[BucketSequence]] = (
+    WeakKeyDictionary()
+)
 
 
 def _counting(sequence: weakref.ref[BucketSequence]) -> Callable[[int], None]:

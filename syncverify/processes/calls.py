@@ -241,8 +241,6 @@ def _obey(wire: Wire, calls: queue.Queue[_Call]) -> None:
                 _is_to_stop.set()
             else:
                 calls.put(message)
-    except EOFError:
-        pass
     finally:
         os._exit(0)  # at once: threads of ranks may still run
 

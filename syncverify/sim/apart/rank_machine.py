@@ -113,9 +113,7 @@ class RankPlace(NamedTuple):
     num_ranks: int
     is_for_nccl: bool
     device: int | None = None  # number of the GPU that the program hears of, if any
-    num_devices: int | None = (
-        None  # number of GPUs that it may name; None for any number
-    )
+    num_devices: int | None = None  # number of GPUs that it may name; None for any
 
     def recorders(self) -> list[NamingRecorder]:
         """Make the recorders of all ranks, of which one records."""

@@ -167,10 +167,12 @@ def _run_backward(
 ) -> Any:  # fmt: skip
     settings = (gradients, retain, create, inputs, *more)
     run = functools.partial(original, outputs, *settings, **options)
-    watch = streams.recorder.engine_watch
-    if watch is not None:
-        run = functools.partial(watch.run, run, [*map(node_of, outputs)])
-    return streams.engine.run_backward(run, outputs, gradients, inputs)
+
+    def run_watched() -> Any:
+        watch = streams.recorder.engine_watch
+        return run() if watch is None else watch.run(run, [*map(node_of, outputs)])
+
+    return streams.engine.run_backward(run_watched, outputs, gradients, inputs)
 
 
 # A replay queues work without Python, so no operator of it would be recorded.
@@ -179,11 +181,7 @@ _REFUSE_GRAPHS = refusal("CUDA graphs")
 _CLASSES: tuple[tuple[Any, str, type | None, Replacement], ...] = (
     (torch.cuda, "CUDAGraph", None, _REFUSE_GRAPHS),
     (torch.cuda, "graph", None, _REFUSE_GRAPHS),
-    *(
-        (torch.accelerator, name, None, refusal("graphs of accelerators"))
-        for name in ("Graph",)
-        if hasattr(torch.accelerator, name)  # since torch 2.12
-    ),
+    (torch.accelerator, "Graph", None, refusal("graphs of accelerators")),
     (torch.cuda, "ExternalStream", None, refusal("streams that others have made")),
     (torch.cuda, "MemPool", None, refusal("pools of memory")),
     (torch.cuda, "device", None, set_device_context),

@@ -117,10 +117,6 @@ def _pin_memory(_: Any, streams: RankStreams, tensor: Any, *__: Any) -> Any:
     return _pinned_like(tensor, streams).copy_(tensor)
 
 
-def _is_pinned(_: Any, streams: RankStreams, tensor: Any, *__: Any) -> bool:
-    return bool(streams.recorder.is_pinned(tensor))
-
-
 def _make(
     original: Any,
     streams: RankStreams,
@@ -171,7 +167,7 @@ def _resize(original: Any, streams: RankStreams, storage: Any, size: int) -> Any
 
 MEMORY_FUNCTIONS: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (torch.Tensor, "cpu", _cpu),
-    (torch.Tensor, "is_pinned", _is_pinned),
+    (torch.Tensor, "is_pinned", lambda _, own, each, *__: own.recorder.is_pinned(each)),
     (torch.Tensor, "pin_memory", _pin_memory),
     (torch.Tensor, "record_stream", _record_stream),
     (torch.Tensor, "to", _to),

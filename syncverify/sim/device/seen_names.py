@@ -23,8 +23,7 @@ import functools
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -164,8 +163,7 @@ def _places() -> Iterator[tuple[Any, str, Replacement]]:
     yield *PARSE_TO, _numbered
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(NamedTuple):
     """The line that calls a function, and what the subject sees."""
 
     seen: SeenDevice
@@ -204,7 +202,7 @@ def _placing(original: Replacement, place: Replacement) -> Replacement:
             return original(*args, **kwargs)
         if line.seen.is_placing and place is not _wrap:
             # The call above notes where the result lies.
-            line = replace(line, sees=False)
+            line = line._replace(sees=False)
 
         def placing(*args: Any, **kwargs: Any) -> Any:
             # A function mode gets the function by its name, and calls it again.

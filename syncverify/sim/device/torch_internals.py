@@ -53,6 +53,14 @@ NEW_GROUP = dist.distributed_c10d, "_new_group_with_tag"
 isolate_threads = _set_thread_isolation_mode
 # Returns the number of the next autograd node that this thread makes.
 next_sequence_number = _get_sequence_nr
+# Calls a function after the last node of the running backward pass.
+queue_final_callback: Callable[[Callable[[], None]], None] = (
+    torch.autograd.Variable._execution_engine.queue_callback  # noqa: SLF001
+)
+# Keeps classes of tensors from taking over functions within a block.
+as_plain_tensors: Callable[[], AbstractContextManager[None]] = (
+    torch._C.DisableTorchFunctionSubclass  # noqa: SLF001
+)
 Operator = torch._ops.OpOverload  # noqa: SLF001
 _MADE_OF_OPERATORS = frozenset({"flex_attention", "flex_attention_backward"})
 
@@ -70,11 +78,6 @@ def default_device() -> torch.device:
 def running_node() -> Any:
     """Return the autograd node that this thread evaluates, or None."""
     return torch._C._current_autograd_node()  # noqa: SLF001
-
-
-def queue_final_callback(callback: Callable[[], None]) -> None:
-    """Call a function after the last node of the running backward pass."""
-    torch.autograd.Variable._execution_engine.queue_callback(callback)  # noqa: SLF001
 
 
 def sequence_number_of(node: Any) -> int:
@@ -106,12 +109,6 @@ def schema_arguments(operator: Any) -> Sequence[Any]:
     """Return the arguments of an operator, each with its type and alias information."""
     arguments: Sequence[Any] = operator._schema.arguments  # noqa: SLF001
     return arguments
-
-
-def as_plain_tensors() -> AbstractContextManager[None]:
-    """Keep classes of tensors from taking over functions within a block."""
-    context: AbstractContextManager[None] = torch._C.DisableTorchFunctionSubclass()  # noqa: SLF001
-    return context
 
 
 def function_of_operators(operator: Any) -> Callable[..., Any] | None:

@@ -219,8 +219,7 @@ class _OfNumpy:
         return ctypes.string_at(self._address(), _NUM_BYTES)
 
     def _address(self) -> int:
-        address: int = self._generator.ctypes.state_address
-        return address
+        return int(self._generator.ctypes.state_address)
 
 
 _DISPATCHER: Any = DTensor._op_dispatcher  # noqa: SLF001

@@ -127,15 +127,13 @@ def restored_generators() -> Iterator[None]:
     """Restore the generators after a block; numpy's if numpy is there before it."""
     torch_state, python_state = torch.get_rng_state(), random.getstate()
     numpy_random = _numpy_random()
-    # numpy before 1.24 keeps one generator for ever.
-    generator = getattr(numpy_random, "get_bit_generator", lambda: None)()
+    generator = numpy_random and numpy_random.get_bit_generator()
     numpy_state = numpy_random and numpy_random.get_state(legacy=False)
     try:
         yield
     finally:
-        if generator is not None:
-            numpy_random.set_bit_generator(generator)
         if numpy_random is not None:
+            numpy_random.set_bit_generator(generator)
             numpy_random.set_state(numpy_state)
         torch.set_rng_state(torch_state)
         random.setstate(python_state)

@@ -113,11 +113,6 @@ class _Callbacks(list[Any]):
         return counted(len(self), "function")
 
 
-def _flushes_denormal() -> bool:
-    # torch has no getter. The CPU's mode is one of Python's arithmetic too.
-    return sys.float_info.min / 2 == 0.0
-
-
 # Settings of the whole process, of which each rank of a job has its own.
 RANK_SETTINGS: Final[Mapping[str, _Setting]] = {
     "torch's default dtype": _Setting(torch.get_default_dtype, torch.set_default_dtype),
@@ -172,8 +167,9 @@ _THREAD_SETTINGS: Final[Mapping[str, _Setting]] = {
         lambda: getattr(torch.autograd, "is_multithreading_enabled")(),  # noqa: B009
         torch.autograd.set_multithreading_enabled,
     ),
+    # torch has no getter. The CPU's mode is one of Python's arithmetic too.
     "the CPU's flushing of denormal numbers": _Setting(
-        _flushes_denormal, torch.set_flush_denormal
+        lambda: sys.float_info.min / 2 == 0.0, torch.set_flush_denormal
     ),
 }
 # Restored, and not judged: `with` blocks put them back, as `redirect_stdout` does, and

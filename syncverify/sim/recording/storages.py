@@ -29,6 +29,7 @@ import bisect
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import torch
 from typing_extensions import override
@@ -70,9 +71,9 @@ class Addresses:
         if not num_bytes:
             return []
         end = address + num_bytes
-        first = bisect.bisect_right(self._memories, address, key=lambda one: one.end)
-        last = bisect.bisect_left(self._memories, end, key=_start)
-        found = sorted(self._memories[first:last], key=lambda one: one.number)
+        first = bisect.bisect_right(self._memories, address, key=attrgetter("end"))
+        last = bisect.bisect_left(self._memories, end, key=attrgetter("start"))
+        found = sorted(self._memories[first:last], key=attrgetter("number"))
         memory = Memory(address, end, number, address)
         if found:
             memory.number, memory.origin = found[0].number, found[0].origin
@@ -93,12 +94,9 @@ class Addresses:
         memory.members.discard(key)
         if memory.members:
             return False
-        del self._memories[bisect.bisect_left(self._memories, memory.start, key=_start)]
+        at = bisect.bisect_left(self._memories, memory.start, key=attrgetter("start"))
+        del self._memories[at]
         return True
-
-
-def _start(memory: Memory) -> int:
-    return memory.start
 
 
 # The number of a memory, and the position of a byte in it.

@@ -15,7 +15,7 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import resolve
 from syncverify.synchronizer import GradientSynchronizer
-from syncverify.synchronizer.ranks.bound_ranks import BoundRanks
+from syncverify.synchronizer.step.sequence import BucketSequence
 from syncverify.trace.run import Run
 from tests.programs import parameter
 
@@ -69,7 +69,7 @@ def test_ranks_without_a_store_keep_the_rule() -> None:
 def test_without_the_rule_sums_of_one_meet_sums_of_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(BoundRanks, "are_shared", False)
+    monkeypatch.setattr(BucketSequence, "_is_one_of_several", False)
     run = SimBackend().run(BY_RANK, resolve("synchronizer"))
     assert "collectives_match_across_ranks" in violations(run)
 

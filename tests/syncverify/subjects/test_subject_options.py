@@ -97,10 +97,10 @@ PLAYED = Scenario(
 @pytest.mark.parametrize(
     ("options", "waits"),
     [
-        ("", {"collectives.py"}),
+        ("", {"reduction.py"}),
         (":comm_hook=all_reduce", {"comm_hook_transport.py"}),
         (":comm_hook=all_reduce,unused=keep_none", {"comm_hook_transport.py"}),
-        (":unused=keep_none", {"collectives.py"}),
+        (":unused=keep_none", {"reduction.py"}),
     ],
 )
 def test_options_choose_the_code_that_reduces(options: str, waits: set[str]) -> None:
