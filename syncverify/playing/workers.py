@@ -70,7 +70,11 @@ class WorkerPool:
             InternalError: A worker did not start, several times.
         """
         for rank in range(count):
-            if rank in self._workers and not _is_usable(self._workers[rank]):
+            if (worker := self._workers.get(rank)) is not None and (
+                worker.num_jobs >= MAX_JOBS_PER_WORKER
+                or worker.has_ended()
+                or worker.is_stopped()
+            ):
                 self.discard(rank)
         for number in range(1, _MAX_STARTS + 1):
             missing = [rank for rank in range(count) if rank not in self._workers]
@@ -114,11 +118,6 @@ class WorkerPool:
         """End all workers."""
         for rank in list(self._workers):
             self.discard(rank)
-
-
-def _is_usable(worker: Supervised) -> bool:
-    is_worn = worker.num_jobs >= MAX_JOBS_PER_WORKER
-    return not (is_worn or worker.has_ended() or worker.is_stopped())
 
 
 # A rank in which Python runs answers within this share of a window, on a thread for that.
