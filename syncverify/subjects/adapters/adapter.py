@@ -32,12 +32,8 @@ LOCAL_MEAN = Capabilities(
     reduction="mean", tensors="local", varying_accumulations=True, needs_data=True
 )
 # Contract of a synchronizer that has no `no_sync()`: each step is one backward.
-ONE_BACKWARD_A_STEP = replace(
-    LOCAL_MEAN,
-    outside=frozenset(
-        f"accumulations={count}" for count in range(2, MAX_ACCUMULATIONS + 1)
-    ),
-)
+_SEVERAL = (f"accumulations={count}" for count in range(2, MAX_ACCUMULATIONS + 1))
+ONE_BACKWARD_A_STEP = replace(LOCAL_MEAN, outside=frozenset(_SEVERAL))
 _BYTES_PER_ELEMENT = 4  # of float32
 
 
