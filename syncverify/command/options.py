@@ -188,7 +188,7 @@ def _play_scenarios(
         shown_as=getattr(options, "shown_as", "text"),
     )
     named = (again.subject, again.backend, str(again.contract or ""))
-    preparing = partial(prepare, "syncverify.playing.worker") if has_jobs else None
+    preparing = partial(prepare, "syncverify.playing.workers") if has_jobs else None
     return owned(
         after_imports(play, preparing),
         lambda token: _later("replay:execute", replace(again, token_or_file=token))(),

@@ -36,7 +36,7 @@ from syncverify.trace.records import CollectiveLaunch, TraceRecord
 # Backends whose groups are those of the simulated machine.
 _WITH_OWN_GROUPS: Final = frozenset({"sim", "streams"})
 _BOTH: Final = (0, 1)
-# Operation, reduction, ranks and root of each collective of `_issue` and `_redistribute`.
+# Operation, reduction, ranks and root of each collective of `_issue`.
 _LAUNCHES: Final = [
     ("all_reduce", "SUM", _BOTH, None),
     ("all_gather", "", _BOTH, None),
@@ -85,13 +85,12 @@ def _trace_of_a_fake_rank() -> list[TraceRecord]:
     init_fake_process_group(rank=0, world_size=len(_BOTH))
     with CollectiveRecording(recorder):
         _issue()
-        _redistribute()
     dist.destroy_process_group()
     return recorder.trace
 
 
 def _issue() -> None:
-    """Issue collectives as rank 0."""
+    """Issue collectives as rank 0, and let DTensor issue those of its redistributions."""
     one, both = torch.ones(2), torch.ones(4)
     parts = [torch.ones(2) for _ in _BOTH]
     dist.all_reduce(one, async_op=True).wait()
@@ -105,21 +104,14 @@ def _issue() -> None:
     dist.barrier()
     messages = [(dist.isend, one), (dist.irecv, parts[0])]
     dist.batch_isend_irecv([dist.P2POp(*each, peer=1) for each in messages])
-
-
-def _redistribute() -> None:
-    """Let DTensor issue the collectives of its redistributions."""
     group = dist.group.WORLD
     assert group is not None
     mesh = DeviceMesh.from_group(group, "cpu", mesh=torch.arange(len(_BOTH)))
     partial = DTensor.from_local(torch.ones(4), mesh, [Partial()])
     whole = partial.redistribute(mesh, [Replicate()])
     shard = whole.redistribute(mesh, [Shard(0)])
-    for each in (
-        shard.redistribute(mesh, [Replicate()]),
-        partial.redistribute(mesh, [Shard(0)]),
-    ):
-        each.to_local().sum()
+    shard.redistribute(mesh, [Replicate()]).to_local().sum()
+    partial.redistribute(mesh, [Shard(0)]).to_local().sum()
 
 
 def _ends_of_groups() -> bool:

@@ -58,9 +58,8 @@ class RankPlayer:
             target=self._play_and_tell, args=(job, scenario, subject), daemon=True
         )
         self._thread.start()
-        threading.Thread(
-            target=self._watch, args=(job, self._thread), daemon=True
-        ).start()
+        watched = job, self._thread
+        threading.Thread(target=self._watch, args=watched, daemon=True).start()
 
     def join(self, seconds: float | None = None) -> None:
         """Wait until the groups of the last scenario have ended, for some seconds at most."""

@@ -76,11 +76,6 @@ def call_roll(
         ) from None
     store.set(_BEGAN, "")
     roll: list[Facts] = [json.loads(store.get(key)) for key in keys]
-    _compare(roll, rank)
-    return [each[_HOST] for each in roll]
-
-
-def _compare(roll: Sequence[Facts], rank: int) -> None:
     first = roll[0]
     for other, facts in enumerate(roll):
         for topic in first:
@@ -91,6 +86,7 @@ def _compare(roll: Sequence[Facts], rank: int) -> None:
                     f"0 ({first[_HOST]}) and {facts.get(topic)} on rank {other} "
                     f"({facts[_HOST]}); install the same on all machines"
                 )
+    return [each[_HOST] for each in roll]
 
 
 def _source(subject: Subject) -> str:

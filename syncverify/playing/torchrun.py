@@ -156,7 +156,12 @@ class TorchrunBackend:
                 job = json.loads(text)
                 scenario, epoch = Scenario.from_json(job["scenario"]), job["epoch"]
                 self._num_jobs += 1
-                if self.rank < scenario.mesh.num_ranks and self._is_free(announced):
+                if self.rank >= scenario.mesh.num_ranks:
+                    continue
+                # The groups of the scenario before end first, unless the job ends.
+                while self._player.is_playing and announced.empty():
+                    self._player.join(_POLL_SECONDS)
+                if not self._player.is_playing:
                     announce(scenario)
                     self._player.play(self._num_jobs, epoch, scenario, subject)
             if text != _END:
@@ -202,19 +207,11 @@ class TorchrunBackend:
             return
         with IF_THE_STORE_LIVES:
             self._end_store.set(f"end/{self.rank}", str(word.code))
-            if self.rank == 0:
-                self._end_store.set(f"job/{self._num_jobs + 1}", _END)
-                self._bid_farewell()
-
-    def _bid_farewell(self) -> None:
-        """Wait a little until all followers have the code: the store may end with rank 0."""
-        deadline = time.monotonic() + _FAREWELL_SECONDS
-        keys = [f"end/{rank}" for rank in range(self.world_size)]
-        while time.monotonic() < deadline and not self._end_store.check(keys):
-            time.sleep(_POLL_SECONDS)
-
-    def _is_free(self, announced: queue.Queue[str]) -> bool:
-        """Wait for the groups of the scenario before; return False if the job ends first."""
-        while self._player.is_playing and announced.empty():
-            self._player.join(_POLL_SECONDS)
-        return not self._player.is_playing
+            if self.rank != 0:
+                return
+            self._end_store.set(f"job/{self._num_jobs + 1}", _END)
+            # All followers get the code: the store may end with rank 0.
+            deadline = time.monotonic() + _FAREWELL_SECONDS
+            keys = [f"end/{rank}" for rank in range(self.world_size)]
+            while time.monotonic() < deadline and not self._end_store.check(keys):
+                time.sleep(_POLL_SECONDS)

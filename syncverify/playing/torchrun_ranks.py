@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch.distributed as dist
@@ -85,18 +85,16 @@ class Pulse:
         self._store.set(self._key, sign)  # type: ignore[arg-type]  # bytes too
 
 
+@dataclass(eq=False)
 class RemoteRank:
     """A rank of the job, as its signs of life show it; without one it is silent after a time."""
 
-    def __init__(
-        self, store: dist.Store, rank: int, machine: str, patience_seconds: float
-    ) -> None:
-        self._store = store
-        self._rank = rank
-        self._machine = machine
-        self._patience_seconds = patience_seconds
-        self._last = _NONE_YET
-        self._seen = time.monotonic()
+    _store: dist.Store
+    _rank: int
+    _machine: str
+    _patience_seconds: float
+    _last: SignOfLife = _NONE_YET
+    _seen: float = field(default_factory=time.monotonic)
 
     @property
     def pid(self) -> None:

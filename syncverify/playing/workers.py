@@ -1,14 +1,41 @@
-"""Worker processes of this machine: their pool, and the outcomes that they send."""
+"""Worker processes of this machine: their pool, the outcomes that they send, and one process of gloo.
+
+A worker of gloo plays one rank of scenario after scenario.
+
+| thread | part |
+|---|---|
+| control | receives jobs and status requests, reports the status, ends the process with its parent |
+| main | starts one thread for each job |
+| one for each job | plays and sends the outcome |
+
+A job needs a new thread because torch keeps caches of DTensor operators by thread. The
+caches hold meshes, and the process groups of a mesh hold sockets.
+
+Note [A copy of a rank]
+    A subject that calls `os.fork` and goes on in both processes makes a copy of its rank. The
+    copy has the connection to the parent, and would tell the outcome a second time, as that of
+    the next scenario, or in the middle of a message of the rank. Only the thread that forked
+    goes on in the copy, so it ends where that thread would send: the rank alone is judged.
+"""
 
 from __future__ import annotations
 
+import os
+import queue
+import signal
+import threading
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 
+import torch
+import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.errors import InternalError
+from syncverify.late_imports import import_dynamo
 from syncverify.playing.gathering import Gathering
 from syncverify.playing.messages import (
     Job,
@@ -19,17 +46,23 @@ from syncverify.playing.messages import (
     Status,
     StatusRequest,
     pack_subject,
+    unpack_subject,
 )
+from syncverify.playing.process_rank import RankPart, Seat, play_rank
+from syncverify.playing.program.warnings_once import show_warnings_once
+from syncverify.playing.rank_groups import use_loopback
 from syncverify.processes.forked_process import start
+from syncverify.processes.process_state import name_own_thread
 from syncverify.processes.silence import START_SECONDS
 from syncverify.processes.supervised import HungUp, Supervised, attend, heard_from
 from syncverify.processes.system import require_descriptors
+from syncverify.processes.wire import Wire
 from syncverify.scenario.scenario import Scenario
 from syncverify.subjects.subject import Subject
+from syncverify.trace.recorder import Recorder
 from syncverify.trace.run import Fault
 
 _MAX_STARTS = 3
-_WORKER = "syncverify.playing.worker"
 # torch's caches of operators grow with each new shape.
 MAX_JOBS_PER_WORKER = 250
 
@@ -58,7 +91,7 @@ class WorkerPool:
         EnvironmentNotSupportedError: The system allows too few open files.
     """
 
-    def __init__(self, module: str = _WORKER) -> None:
+    def __init__(self, module: str = __name__) -> None:
         require_descriptors()
         self._module = module
         self._workers: dict[int, Supervised] = {}
@@ -70,7 +103,11 @@ class WorkerPool:
             InternalError: A worker did not start, several times.
         """
         for rank in range(count):
-            if rank in self._workers and not _is_usable(self._workers[rank]):
+            if (worker := self._workers.get(rank)) is not None and (
+                worker.num_jobs >= MAX_JOBS_PER_WORKER
+                or worker.has_ended()
+                or worker.is_stopped()
+            ):
                 self.discard(rank)
         for number in range(1, _MAX_STARTS + 1):
             missing = [rank for rank in range(count) if rank not in self._workers]
@@ -114,11 +151,6 @@ class WorkerPool:
         """End all workers."""
         for rank in list(self._workers):
             self.discard(rank)
-
-
-def _is_usable(worker: Supervised) -> bool:
-    is_worn = worker.num_jobs >= MAX_JOBS_PER_WORKER
-    return not (is_worn or worker.has_ended() or worker.is_stopped())
 
 
 # A rank in which Python runs answers within this share of a window, on a thread for that.
@@ -180,3 +212,76 @@ class WorkerGathering(Gathering[Supervised]):
             # A process that the subject has forked may keep the connection open.
             if self.processes[rank].has_ended():
                 self.died[rank] = self.processes[rank].exit_reason()
+
+
+# The parent ends stuck workers much sooner. This limit is for a parent that is stuck itself.
+COLLECTIVE_TIMEOUT = timedelta(seconds=120)
+
+
+class _Worker:
+    """Plays jobs that arrive on a connection to the parent."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._job_number = 0
+        self._jobs: queue.Queue[Job] = queue.Queue()
+        self._recorder = Recorder()
+        self._player = threading.current_thread()
+
+    def serve(self) -> None:
+        """Play jobs until the parent is gone."""
+        threading.Thread(target=self._control, name="control", daemon=True).start()
+        self._send(Ready())
+        while True:
+            job = self._jobs.get()
+            self._player = threading.Thread(target=self._play_and_send, args=(job,))
+            self._player.start()
+            self._player.join()
+
+    def _control(self) -> None:
+        name_own_thread()
+        try:
+            while True:
+                message = self._wire.receive()
+                if isinstance(message, StatusRequest):
+                    status = Status.of(self._player, self._recorder)
+                    self._send(OfJob(self._job_number, status))
+                else:
+                    self._job_number = message.number
+                    self._send(OfJob(message.number, JobStarted()))
+                    self._jobs.put(message)
+        except (EOFError, OSError):
+            pass  # the parent is gone
+        finally:
+            os._exit(0)  # also after an error: without this thread no other one ends it
+
+    def _send(self, message: Ready | OfJob) -> None:
+        try:
+            self._wire.send(message)
+        except OSError:
+            os._exit(0)  # as in `_control`: the parent is gone
+
+    def _play_and_send(self, job: Job) -> None:
+        def tell(outcome: JobOutcome) -> None:
+            self._send(OfJob(job.number, outcome))
+
+        self._recorder = Recorder()
+        try:
+            subject = unpack_subject(job.subject)
+        except Exception:  # noqa: BLE001  # reported as the harness's own fault
+            tell(JobOutcome(harness_error=traceback.format_exc()))
+            return
+        store = dist.TCPStore("127.0.0.1", job.store_port, is_master=False)
+        seat = Seat("gloo", store, job.rank, COLLECTIVE_TIMEOUT, torch.device("cpu"))
+        scenario = Scenario.from_json(job.scenario)
+        play_rank(RankPart(job.number, seat, scenario, subject, self._recorder), tell)
+
+
+def main(wire: Wire) -> None:
+    """Serve jobs that arrive on the wire to the parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
+    torch.set_num_threads(1)
+    show_warnings_once()
+    import_dynamo()
+    use_loopback()
+    _Worker(wire).serve()

@@ -1,8 +1,9 @@
-"""torch's FSDP2 (`fully_shard`) as a subject."""
+"""torch's FSDP2 (`fully_shard`) as a subject, with options: setters of `FSDPModule` and arguments."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -11,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
@@ -23,8 +24,7 @@ from syncverify.subjects.adapters import (
     ONE_BACKWARD_A_STEP,
     ParameterHolder,
 )
-from syncverify.subjects.fsdp2_options import OPTIONS
-from syncverify.subjects.subject_options import SubjectOption
+from syncverify.subjects.subject_options import SubjectOption, one_of
 
 SUBJECTS = {"fsdp2": "FullyShardedSubject", "hsdp": "HybridShardedSubject"}
 
@@ -46,6 +46,50 @@ _NOT_OBSERVED: Final = (
     "event=raise_in_backward",
     *(f"event={word}" for word, event in EVENTS.items() if event.change),
 )  # fmt: skip
+
+
+def _power_of_two(text: str) -> float:
+    value = float(text)
+    # Exact in every dtype, even for the smallest and for the largest gradient in float16.
+    if not 1 / 16 <= value <= 16 or math.frexp(value)[0] != 0.5:
+        raise ValueError(text)
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+_SWITCH: Final = one_of({"true": True, "false": False})
+_COUNT: Final = SubjectOption("a positive integer", _positive)
+# The adapter calls the method `set_` of a name; releases of torch add some.
+_SETTERS: Final[Mapping[str, SubjectOption]] = {
+    "gradient_divide_factor": SubjectOption(
+        "a power of two from 0.0625 to 16, such as 2", _power_of_two
+    ),
+    "force_sum_reduction_for_comms": _SWITCH,
+    "reshard_after_forward": _SWITCH,
+    "reduce_scatter_max_input_buffers": _COUNT,
+    "separate_reduce_scatter_group": _SWITCH,
+}
+OPTIONS: Final = {
+    **{n: each for n, each in _SETTERS.items() if hasattr(FSDPModule, f"set_{n}")},
+    # With bfloat16, scenarios have gradients whose sums over ranks it holds.
+    "reduce_dtype": one_of({n: n for n in ("float32", "float64", "bfloat16")}),
+    # Each micro-batch reduces; or each reduce-scatters, and the last one all-reduces.
+    "gradient_sync": one_of({"each": "each"}),
+    "all_reduce": one_of({"last": "last"}),
+    # The last backward alone frees the gathered parameters; the optimizer needs shards.
+    "reshard": one_of({"last": "last"}),
+    "shard_size": _COUNT,
+}
+_OF_SHARDS: Final = {"reshard_after_forward", "shard_size"}
+OPTIONS_WITHOUT_SHARDS: Final = {
+    name: each for name, each in OPTIONS.items() if name not in _OF_SHARDS
+}
 
 
 class _Substitution(TorchFunctionMode):

@@ -59,9 +59,8 @@ class MegatronSubject(ModuleAdapter):
     def wrap(self, module: LossModule) -> DistributedDataParallel:
         device = self.parameters[0].device
         groups = self.process_groups(device)
-        config = DistributedDataParallelConfig(
-            overlap_grad_reduce=True, bucket_size=self.bucket_numel, **self.options()
-        )
+        options = {"bucket_size": self.bucket_numel, **self.options()}
+        config = DistributedDataParallelConfig(overlap_grad_reduce=True, **options)
         # Megatron asks torch for the device on which it allocates. The patch holds for the whole
         # process, and is safe on `sim`: no other rank gets a turn here, since the constructor
         # issues no collective.
@@ -155,11 +154,9 @@ class TrainingMegatronSubject(ShardedMegatronSubject):
         """Split the ranks of the data-parallel group into instances."""
         groups = super().process_groups(device)
         count = _num_instances()
-        mesh = init_device_mesh(
-            device.type,
-            (count, dist.get_world_size() // count),
-            mesh_dim_names=("instances", "shards"),
-        )
+        shape = count, dist.get_world_size() // count
+        names = "instances", "shards"
+        mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
         groups.intra_dp_cp = mesh.get_group("shards")
         groups.inter_dist_opt = mesh.get_group("instances")
         groups.intra_expt_dp = groups.expt_dp

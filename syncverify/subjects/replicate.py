@@ -17,8 +17,7 @@ from typing_extensions import override
 
 from syncverify.subjects.adapters import LossModule
 from syncverify.subjects.ddp import DistributedDataParallelSubject
-from syncverify.subjects.fsdp2 import FullyShardedSubject
-from syncverify.subjects.fsdp2_options import OPTIONS_WITHOUT_SHARDS
+from syncverify.subjects.fsdp2 import OPTIONS_WITHOUT_SHARDS, FullyShardedSubject
 from syncverify.subjects.subject_options import SubjectOption
 
 SUBJECTS = {"replicate": "ReplicateSubject", "replicate-fsdp": "ReplicateAsFsdpSubject"}

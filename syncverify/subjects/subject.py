@@ -52,26 +52,20 @@ _DATA: Final = (str, bytes, int, float, dict, set, frozenset, list, tuple)
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A subject that was found, with a factory that has the right signature.
+    """A subject that was found, with a factory that has the right signature."""
 
-    Attributes:
-        name: Name as the caller spelled it, with its options, or the path of a class or
-            function.
-        factory: Class or function that makes one synchronizer per rank.
-        not_observed: Features, as `topic=value`, that the class does not hand on to the
-            synchronizer behind it, each with the reason. Their word would be about the class.
-        promises_counts: Whether the contract promises other numbers of micro-batches in later
-            steps, also where `capabilities` do not, since no method of the class takes them.
-        may_announce: Whether an instance would take other numbers of micro-batches if it has the
-            method; the factory does not show whether it has one.
-    """
-
+    # As the caller spelled it, with its options, or the path of a class or function.
     name: str
     factory: SubjectFactory
     capabilities: Capabilities
     contract_choice: str = ""
+    # Features, as `topic=value`, that the class does not hand on to the synchronizer behind it,
+    # each with the reason. Their word would be about the class.
     not_observed: Mapping[str, str] = field(default_factory=dict, compare=False)
+    # Whether the contract promises other numbers of micro-batches in later steps, also where
+    # `capabilities` do not, since no method of the class takes them.
     promises_counts: bool = field(default=False, compare=False)
+    # Whether an instance would take such numbers if it has the method; the factory does not show it.
     may_announce: bool = field(default=False, compare=False)
 
     @property

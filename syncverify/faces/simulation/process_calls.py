@@ -99,28 +99,22 @@ def _time(value: Any) -> Any:
 
 def _kind(number: type) -> Any:
     """Return the class of times that are of one class of numbers."""
-    methods = {f"__{name}__": _calculating(number, name) for name in _ARITHMETIC}
-    methods |= {f"__{name}__": _comparing(number, name) for name in _COMPARISONS}
+    names = *_ARITHMETIC, *_COMPARISONS
+    methods = {f"__{name}__": _method(number, name) for name in names}
     # A file, or another rank, gets the number alone.
     methods["__reduce__"] = lambda self: (number, (number(self),))
     return type(f"Time as {number.__name__}", (number,), {"__slots__": (), **methods})
 
 
-def _calculating(number: type, name: str) -> Any:
-    own = getattr(number, f"__{name}__")
-    return lambda self, other: _time(own(self, other))
-
-
-def _comparing(number: type, name: str) -> Any:
+def _method(number: type, name: str) -> Any:
     own = getattr(number, f"__{name}__")
 
-    def compare(self: Any, other: Any) -> Any:
-        streams = own_streams()
-        if streams is not None:
+    def method(self: Any, other: Any) -> Any:
+        if name in _COMPARISONS and (streams := own_streams()) is not None:
             streams.note_clock()
-        return own(self, other)
+        return _time(own(self, other))
 
-    return compare
+    return method
 
 
 _KINDS: Final = {number: _kind(number) for number in (float, int)}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -94,10 +95,7 @@ def _states(parameters: Mapping[str, nn.Parameter]) -> dict[str, _State]:
     }
 
 
-# Updates local parameters with local gradients, in place.
-WriteUpdates = Callable[[list[torch.Tensor], list[torch.Tensor]], None]
-
-
+@dataclass(eq=False)
 class UpdatesInBackward:
     """Updates inside of backward: hooks of the user that take each gradient once it is reduced.
 
@@ -108,18 +106,14 @@ class UpdatesInBackward:
         https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
     """
 
-    def __init__(
-        self, own: OwnParameters, recorder: Recorder, update: WriteUpdates
-    ) -> None:
-        self.own = own
-        self.recorder = recorder
-        self.update = update
-        # Copies of the local gradients that hooks have read in this step, by name.
-        self.taken: dict[str, torch.Tensor] = {}
-        self._names: dict[torch.Tensor, str]
-        self._names = {each: name for name, each in own.parameters.items()}
-        self._handles: list[Any] = []
-        self._is_last = False
+    own: OwnParameters
+    recorder: Recorder
+    # Updates local parameters with local gradients, in place.
+    update: Callable[[list[torch.Tensor], list[torch.Tensor]], None]
+    # Copies of the local gradients that hooks have read in this step, by name.
+    taken: dict[str, torch.Tensor] = field(default_factory=dict)
+    _handles: list[Any] = field(default_factory=list)
+    _is_last: bool = False
 
     @contextmanager
     def around(self, phase: Phase, synchronizer: Synchronizer) -> Iterator[None]:
@@ -136,7 +130,7 @@ class UpdatesInBackward:
             return
         yield
         if phase == "bind":
-            for parameter in self._names:
+            for parameter in self.own.parameters.values():
                 if parameter.requires_grad:
                     hook = parameter.register_post_accumulate_grad_hook(self.step)
                     self._handles.append(hook)
@@ -154,7 +148,8 @@ class UpdatesInBackward:
         """Read the gradient of a parameter, update both in place, and drop the gradient."""
         if not self._is_last or parameter.grad is None:
             return
-        name, gradient = self._names[parameter], local_part(parameter.grad)
+        gradient, own = local_part(parameter.grad), self.own.parameters
+        name = next(name for name, each in own.items() if each is parameter)
         self.recorder.read("read", [gradient])
         with self.recorder.not_recording_accesses(), self.own.changing(name):
             self.taken[name] = gradient.cpu().clone()

@@ -268,13 +268,10 @@ class _RankProgram:
         local = self._model.local_gradients()
         fitting = {name: local[name] for name in local if name not in misfits}
         gradients = self._read_by_optimizer(fitting)
-        trained = [
-            local_part(parameter)
-            for parameter in self._model.parameters.values()
-            if parameter.grad is not None and parameter.requires_grad
-        ]
+        parameters = self._model.parameters.values()
+        trained = [p for p in parameters if p.grad is not None and p.requires_grad]
         with self._own.changing(), self._recorder.optimizing():
-            self._update(trained, gradients)
+            self._update([*map(local_part, trained)], gradients)
 
     def _update(
         self, trained: list[torch.Tensor], gradients: list[torch.Tensor]

@@ -198,7 +198,14 @@ def training_program(scenario: Scenario, *, takes_count: bool) -> TrainingProgra
 
     `takes_count` tells whether the synchronizer's constructor takes a number of micro-batches.
     """
-    return _Writer(scenario, takes_count).program()
+    writer, last = _Writer(scenario, takes_count), scenario.num_steps
+    announced = [] if takes_count else [writer.announce(0)]
+    return TrainingProgram(
+        (writer.make(0), Call("bind", 0), *announced),
+        tuple(map(writer.step, range(last))),
+        Call("unbind", last - 1),
+        (Drop(), PlainBackward(last), Observe("unbound", last)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,29 +215,15 @@ class _Writer:
     scenario: Scenario
     takes_count: bool
 
-    def program(self) -> TrainingProgram:
-        last = self.scenario.num_steps
-        announced = [] if self.takes_count else [self._announce(0)]
-        return TrainingProgram(
-            (self._make(0), Call("bind", 0), *announced),
-            tuple(
-                Step(
-                    step,
-                    tuple(self._before(step)),
-                    tuple(self._within(step)),
-                    tuple(self._after(step)),
-                )
-                for step in range(last)
-            ),
-            Call("unbind", last - 1),
-            (Drop(), PlainBackward(last), Observe("unbound", last)),
-        )
+    def step(self, step: int) -> Step:
+        parts = self._before(step), self._within(step), self._after(step)
+        return Step(step, *map(tuple, parts))
 
-    def _make(self, step: int) -> Make:
+    def make(self, step: int) -> Make:
         count = num_backwards(self.scenario, step) if self.takes_count else None
         return Make(step, count)
 
-    def _announce(self, step: int) -> Call:
+    def announce(self, step: int) -> Call:
         count = num_backwards(self.scenario, step)
         return Call("set_required_accumulations", step, (count,))
 
@@ -245,7 +238,7 @@ class _Writer:
         if self.scenario.evaluation == "before_steps":
             yield Evaluate(step)
         if self._announces(step):
-            yield self._announce(step)
+            yield self.announce(step)
         yield from self._backwards(step)
         if event == "raise_in_backward":
             reset = Call("reset", step, otherwise="zero_grad")
@@ -304,14 +297,14 @@ class _Writer:
             return
         following = min(step + 1, self.scenario.num_steps - 1)
         if event == "rebind_announced":
-            yield self._announce(following)
+            yield self.announce(following)
         yield Call("unbind", step)
         if event == "rebind_announced/unbound":
-            yield self._announce(following)
+            yield self.announce(following)
         if event == "unbind_early":
             yield Drop()
         if base_word(event) == "remade":
-            yield self._make(following)
+            yield self.make(following)
         yield Call("bind", step)
         if event == "unbind_early":
             yield Observe("zeroed", step)

@@ -30,7 +30,11 @@ def show_warnings_once() -> None:
     """
     logging.getLogger(_ADVICE).setLevel(logging.ERROR)
     logging.getLogger(_RAISED_TOO).setLevel(logging.CRITICAL)
-    _print_no_error_of_fsdp()
+    # Hide `print` and `print_stack` from one module: its function stays in tracebacks.
+    with suppress(ImportError):  # a private module, which a release may move
+        names = vars(importlib.import_module(_PRINTED_TOO))
+        names["print"] = lambda *_, **__: None
+        names["traceback"] = SimpleNamespace(print_stack=lambda: None)
     for start in ("Error detected in ", _STRIDES):
         warnings.filterwarnings("ignore", start, UserWarning)
     shown = set[tuple[str, str, int]]()
@@ -50,11 +54,3 @@ def show_warnings_once() -> None:
             show(message, category, filename, lineno, file, line)
 
     warnings.showwarning = once
-
-
-def _print_no_error_of_fsdp() -> None:
-    """Hide `print` and `print_stack` from one module: its function stays in tracebacks."""
-    with suppress(ImportError):  # a private module, which a release may move
-        names = vars(importlib.import_module(_PRINTED_TOO))
-        names["print"] = lambda *_, **__: None
-        names["traceback"] = SimpleNamespace(print_stack=lambda: None)

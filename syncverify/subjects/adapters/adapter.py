@@ -32,12 +32,8 @@ LOCAL_MEAN = Capabilities(
     reduction="mean", tensors="local", varying_accumulations=True, needs_data=True
 )
 # Contract of a synchronizer that has no `no_sync()`: each step is one backward.
-ONE_BACKWARD_A_STEP = replace(
-    LOCAL_MEAN,
-    outside=frozenset(
-        f"accumulations={count}" for count in range(2, MAX_ACCUMULATIONS + 1)
-    ),
-)
+_SEVERAL = (f"accumulations={count}" for count in range(2, MAX_ACCUMULATIONS + 1))
+ONE_BACKWARD_A_STEP = replace(LOCAL_MEAN, outside=frozenset(_SEVERAL))
 _BYTES_PER_ELEMENT = 4  # of float32
 
 
@@ -218,12 +214,7 @@ class RevealingOptimizer(torch.optim.Optimizer):
     A wrapper such as ZeRO hands each rank the gradients of a part of the parameters, and
     sends the parameters to the other ranks after the step. With this optimizer inside, the
     parameters that arrive are the reduced gradients, without rounding, whatever the wrapper
-    keeps in between.
-
-    Args:
-        params: Parameters or groups of parameters.
-        lr: Learning rate. Wrappers set it, and `step()` ignores it.
-        defaults: Other options of groups, which `step()` ignores too.
+    keeps in between. `step()` ignores the options that wrappers set, such as a learning rate.
     """
 
     def __init__(self, params: Any, lr: float = 0.0, **defaults: Any) -> None:

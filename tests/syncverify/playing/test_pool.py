@@ -29,7 +29,7 @@ def test_interrupt_does_not_reach_a_worker_that_is_not_ready_yet() -> None:
 
 def there() -> Supervised:
     """Start a worker, and wait until its template has forked it."""
-    worker = start(workers._WORKER)
+    worker = start(workers.__name__)
     while worker.process.leader is None:
         os.sched_yield()
     return worker

@@ -8,8 +8,7 @@ from syncverify.playing.messages import pack_subject, unpack_subject
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
-from syncverify.subjects.fsdp2 import FullyShardedSubject
-from syncverify.subjects.fsdp2_options import OPTIONS
+from syncverify.subjects.fsdp2 import OPTIONS, FullyShardedSubject
 from syncverify.subjects.subject import resolve
 from syncverify.trace.records import CollectiveWait
 

@@ -24,7 +24,6 @@ from syncverify.trace.source_files import is_subject_line
 @contextmanager
 def told_gpus(number: int) -> Iterator[None]:
     """Let lines of tests hear of some GPUs within a block."""
-    accelerator = torch.device("cuda")
     answers: list[tuple[Any, str, object]] = [
         (torch.cuda, "is_available", True),
         (torch.cuda, "device_count", number),
@@ -32,7 +31,7 @@ def told_gpus(number: int) -> Iterator[None]:
         (torch.cuda, "get_device_capability", (9, 0)),
         (torch.accelerator, "is_available", True),
         (torch.accelerator, "device_count", number),
-        (torch.accelerator, "current_accelerator", accelerator),
+        (torch.accelerator, "current_accelerator", torch.device("cuda")),
         (dist, "is_nccl_available", True),
         (dist.distributed_c10d, "is_nccl_available", True),
     ]

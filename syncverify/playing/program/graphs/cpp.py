@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
@@ -59,7 +59,9 @@ def load_operators() -> None:
     # No import at the top: where CUDA is installed and no GPU is there, torch logs that then.
     from torch.utils import cpp_extension
 
-    folder = _build_folder(cpp_extension.get_default_build_root)
+    root = os.environ.get("TORCH_EXTENSIONS_DIR")
+    root = root or cpp_extension.get_default_build_root()
+    folder = Path(root) / f"syncverify-{torch.__version__}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _acquired(FileLock(folder / "one_at_a_time")):
@@ -87,8 +89,3 @@ def _acquired(lock: FileLock) -> AbstractContextManager[object]:
         with suppress(Timeout):
             return lock.acquire(timeout=_WAIT_SECONDS)
     raise Timeout(lock.lock_file)
-
-
-def _build_folder(default_root: Callable[[], str]) -> Path:
-    root = os.environ.get("TORCH_EXTENSIONS_DIR") or default_root()
-    return Path(root) / f"syncverify-{torch.__version__}"
