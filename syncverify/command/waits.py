@@ -21,14 +21,9 @@ from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.finding import WaitSearch
 from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
+from syncverify.report import waits as words
 from syncverify.report.console import CommandConsole, check_folders
 from syncverify.report.results import write_files
-from syncverify.report.waits import (
-    COLUMNS,
-    bound_lines,
-    cells_of,
-    verdict,
-)
 from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.settings import WaitsOptions
 from syncverify.scenario.small_scope import SmallScope
@@ -57,12 +52,12 @@ def execute(options: WaitsOptions) -> int:
         console.width = max(console.width, _TABLE_WIDTH)
     waits = _waits(options, subjects, console)
     table = Table(title=f"waits of {waits.names}", title_justify="left")
-    for name in COLUMNS:
+    for name in words.COLUMNS:
         table.add_column(name, overflow="fold")
     for each in waits.answers:
-        table.add_row(*cells_of(each))
+        table.add_row(*words.cells_of(each))
     console.print(table)
-    for line in (*bound_lines(waits), verdict(waits)):
+    for line in (*words.bound_lines(waits), words.verdict(waits)):
         console.print(line)
     write_files(waits, options.json_path, options.html_path)
     return 0
