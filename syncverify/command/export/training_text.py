@@ -76,8 +76,8 @@ class TrainingText:
                 yield from self._frozen(step)
             case actions.Change(kind=kind):
                 # `to()` itself moves nothing on one device; `_apply` copies what it would move.
-                call = "double()" if kind == "cast" else "_apply(torch.clone)"
-                yield f"nn.ParameterList([{', '.join(self.variables.values())}]).{call}"
+                change = "double()" if kind == "cast" else "_apply(torch.clone)"
+                yield f"nn.ParameterList([{', '.join(self.variables.values())}]).{change}"
             case actions.Replace(every=every, first=first, factor=factor):
                 for name in [*self.variables.values()][first::every]:
                     yield f"if {name}.grad is not None:"
