@@ -89,7 +89,6 @@ def _search(
     backend: AnyBackend,
     progress: SearchProgress,
 ) -> Report:
-    """Say which search follows, and search."""
     settings: Settings = replace(options, progress=progress)
     if isinstance(backend, TorchrunBackend) and not options.has_ranks:
         settings = replace(settings, ranks=backend.world_size)

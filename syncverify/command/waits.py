@@ -117,7 +117,6 @@ class _Progress:
     last: tuple[str, int] = ("", 0)  # stage and part of it of the last line
 
     def tell(self, stage: str, number: int, total: int) -> None:
-        """Print a line if a further part of a stage is done."""
         part = stage, number * _LINES_OF_PROGRESS // max(total, 1)
         if part != self.last:
             self.console.print(f"{stage}: {number:,} of {total:,} scenarios")

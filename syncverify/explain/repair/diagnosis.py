@@ -192,11 +192,8 @@ class _Search:
             if self.num_left <= 0 or game.num_slow_runs > _MAX_SLOW_RUNS:
                 break
             self.num_left -= 1
-            if _silences(edit, game):
-                continue
-            if not (game.mends(edit) and game.is_harmless(edit)):
-                continue
-            costs = game.costs_of(edit)
+            is_fix = not _silences(edit, game) and game.mends(edit)
+            costs = game.costs_of(edit) if is_fix and game.is_harmless(edit) else None
             if costs is None or not game.is_confirmed(edit):
                 continue
             if game.is_unchanged(costs):
