@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.explain.repair.source_edit import Source, source_of
+from syncverify.explain.repair.source_edit import source_of
 from syncverify.explain.waits import taken_out
 from syncverify.explain.waits.answers import Answer, NeedWord, PlayedSubject
 from syncverify.explain.waits.exposed_time import Link
@@ -211,9 +211,8 @@ class WaitSearch:
         lines = {(point.line.file, point.line.number) for point in points}
         for point in calls_in(self.subject.factory, {file for file, _ in lines}):
             if (point.line.file, point.line.number) not in lines:
-                yield Answer(
-                    point, code_of_line(point.line), "undecided", 0, reason="never ran"
-                )
+                code = code_of_line(point.line)
+                yield Answer(point, code, "undecided", 0, reason="never ran")
 
 
 def _parts_of(point: SyncPoint, known: taken_out.KnownPoint) -> list[taken_out.Part]:
@@ -234,21 +233,18 @@ def calls_in(
 ) -> Iterator[SyncPoint]:
     """Yield the calls in the modules of a subject, and in files where one ran."""
     own = {getattr(module, "__file__", None) for module in modules_of(factory)}
-    for source in map(source_of, sorted({*filter(None, own), *files})):
-        if source is not None:
-            yield from _calls_of(source)
-
-
-def _calls_of(source: Source) -> Iterator[SyncPoint]:
-    handles = {*_HANDLES, *_annotated(source.tree)}
-    found = dict[int, SyncPoint]()
-    for function in source.functions:  # an inner one comes after those around it
-        for node in ast.walk(function):
-            kind = _kind(node, handles)
-            if kind is not None and isinstance(node, ast.Call):
-                line = SourceLine(shown_path(source.path), node.lineno, function.name)
-                found[node.lineno] = SyncPoint(kind, line)
-    yield from found.values()
+    paths = sorted({*filter(None, own), *files})
+    for source in filter(None, map(source_of, paths)):
+        handles = {*_HANDLES, *_annotated(source.tree)}
+        found = dict[int, SyncPoint]()
+        for function in source.functions:  # an inner one comes after those around it
+            for node in ast.walk(function):
+                kind = _kind(node, handles)
+                if kind is not None and isinstance(node, ast.Call):
+                    at, number = shown_path(source.path), node.lineno
+                    line = SourceLine(at, number, function.name)
+                    found[number] = SyncPoint(kind, line)
+        yield from found.values()
 
 
 def _annotated(tree: ast.AST) -> Iterator[str]:
