@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,7 +16,7 @@ import click
 from typing_extensions import override
 
 from syncverify.scenario import bounds
-from syncverify.scenario.settings import Setting
+from syncverify.scenario.settings import ReportOptions, Setting
 
 Face = TypeVar("Face")
 Command = Callable[..., int | None]
@@ -31,7 +31,7 @@ def takes(face: type[Face]) -> Callable[[Callable[[Face], int | None]], Command]
             return function(face(**given))
 
         command: Command = functools.update_wrapper(called, function)
-        for each in reversed(fields(face)):  # type: ignore[arg-type]  # it is a dataclass
+        for each in reversed(_in_order(face)):
             row = each.metadata.get("row")
             if row is None:
                 continue
@@ -45,6 +45,12 @@ def takes(face: type[Face]) -> Callable[[Callable[[Face], int | None]], Command]
         return command
 
     return decorate
+
+
+def _in_order(face: type[Any]) -> list[Field[Any]]:
+    """Return the fields of a face, those of its report last."""
+    of_report = {each.name for each in fields(ReportOptions)}
+    return sorted(fields(face), key=lambda each: each.name in of_report)
 
 
 def _option(name: str, row: Setting, default: Any) -> Callable[[Command], Command]:

@@ -14,8 +14,7 @@ from syncverify.report.console import check_folders, say, write, write_json
 from syncverify.report.evidence import remedy_of
 from syncverify.report.report import Report
 from syncverify.report.run import account_of
-from syncverify.report.sarif import sarif_log
-from syncverify.scenario.settings import ProbeOptions, ReplayOptions, RunOptions
+from syncverify.scenario.settings import ReplayOptions, RunOptions
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.replayed import shown_again
 from syncverify.subjects.subject import Subject
@@ -27,15 +26,6 @@ def check_files(options: Any, *others: Path | None) -> None:
     """Raise UsageError for a file in a missing folder, before a search is run for it."""
     names = (each.name for each in fields(options) if each.name.endswith("_path"))
     check_folders(*(getattr(options, name) for name in names), *others)
-
-
-def write_report(
-    options: RunOptions | ProbeOptions, report: Report, **unknown: None
-) -> None:
-    """Write the report as JSON, and as SARIF; raise UsageError where one cannot be written."""
-    write_json(options.json_path, report.to_json() | unknown)
-    if isinstance(options, RunOptions) and options.sarif_path is not None:
-        write_json(options.sarif_path, sarif_log(account_of(report)))
 
 
 def write_violations(

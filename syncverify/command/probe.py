@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from syncverify.command.files import check_files, write_report
+from syncverify.command.files import check_files
 from syncverify.command.playing import ended, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
@@ -18,7 +18,7 @@ from syncverify.command.verification.reported_search import (
 from syncverify.plain_text import counted
 from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.report.annotations import say_annotations
-from syncverify.report.console import CommandConsole, write
+from syncverify.report.console import CommandConsole, write, write_json
 from syncverify.report.observed import (
     comments_of_contract,
     compared,
@@ -104,7 +104,7 @@ class _Probe:
         for line in (*table, *lines, diagnosis(_without_wrong(report))):
             self.progress.console.print(line)
         self.progress.end()
-        write_report(self.options, report)
+        write_json(self.options.json_path, report.to_json())
 
     def _searched(self) -> Report:
         options, progress = self.options, self.progress

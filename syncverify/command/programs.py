@@ -17,6 +17,7 @@ from unittest.mock import patch
 from rich.console import Console
 
 from syncverify.command import process_exit
+from syncverify.command.files import check_files
 from syncverify.command.recorded import reproduced_line
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.faces.scripts import recording
@@ -29,7 +30,7 @@ from syncverify.faces.simulation.simulation import Simulation
 from syncverify.faces.whole_step import described as wiring
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.faces.whole_step.parity import comparisons
-from syncverify.report.console import check_folders, kept_output, say
+from syncverify.report.console import kept_output, say
 from syncverify.report.results import publish
 from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
@@ -37,11 +38,11 @@ from syncverify.scenario.settings import (
     JudgeOptions,
     ParityOptions,
     RecordOptions,
+    ReportOptions,
     SimulateOptions,
 )
 from syncverify.subjects.subject_path import imported
 
-Options = SimulateOptions | RecordOptions | JudgeOptions | ParityOptions
 Result = TypeVar("Result", Simulation, Parity)
 
 
@@ -83,7 +84,7 @@ def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
     folder = options.out or Path(f"recorded-{Path(options.script).stem}")
     # A replay leaves the traces of the first run as they are.
     folders = [folder] if expected is None else []
-    check_folders(options.json_path, options.html_path, *folders)
+    check_files(options, *folders)
     script = Script(options.script, options.arguments, options.is_module)
     with process_exit.ending_when_interrupted():
         recorded = recording.record(
@@ -101,13 +102,13 @@ def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
 
 def judge(options: JudgeOptions) -> int:
     """Judge a folder of traces."""
-    check_folders(options.json_path, options.html_path)
+    check_files(options)
     return _judged(read_recording(options.folder), options)
 
 
 def _judged(
     recorded: Recording,
-    options: RecordOptions | JudgeOptions,
+    options: ReportOptions,
     expected: ProgramPlay | None = None,
 ) -> int:
     simulation = recording.judge(recorded)
@@ -163,9 +164,9 @@ def _chosen(options: ParityOptions) -> wiring.Described:
     return wiring.Described(training, layouts, numbers, options.data)
 
 
-def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
+def _last(results: Iterable[Result], options: ReportOptions, kept: str) -> Result:
     """Publish the last result, and return it; `kept` tells that Ctrl-C publishes the one before."""
-    check_folders(options.json_path, options.html_path)
+    check_files(options)
     known = list[Result]()
 
     def publish_known() -> str:
@@ -184,10 +185,10 @@ def _last(results: Iterable[Result], options: Options, kept: str) -> Result:
     return known[0]
 
 
-def _publish(result: Simulation | Parity, options: Options) -> None:
+def _publish(result: Simulation | Parity, options: ReportOptions) -> None:
     if isinstance(result, Simulation) and result.refused:
         raise EnvironmentNotSupportedError(result.refused)
-    publish(result, options.json_path, options.html_path)
+    publish(result, options)
 
 
 def _code(result: Simulation | Parity, expected: ProgramPlay | None) -> int:

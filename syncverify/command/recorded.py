@@ -22,19 +22,26 @@ _PLACE: Final = "expected REPORT.json#RATING/N, such as report.json#wrong/1"
 
 def words_of_program(play: ProgramPlay, options: ReplayOptions) -> list[str]:
     """Return the words that play a program; raise UsageError for an option of scenarios alone."""
-    given = {
+    unplayed = {
         "--backend": options.backend not in {"", "sim"},
         "--contract": options.contract is not None,
         "--trace": options.trace_path is not None,
         "--flight-recorder": options.dumps_path is not None,
-        "--format": options.shown_as != "text",
     }
-    if wrong := [name for name, is_given in given.items() if is_given]:
+    if wrong := [name for name, is_given in unplayed.items() if is_given]:
         raise UsageError(
             f"{wrong[0]} is for tokens of scenarios, and this one plays a program: leave it out"
         )
-    page = [] if options.html_path is None else ["--html", str(options.html_path)]
-    return [*page, *play.words(options.subject)]
+    files = {
+        "--json": options.json_path,
+        "--html": options.html_path,
+        "--sarif": options.sarif_path,
+        "--format": options.shown_as,
+    }
+    given = [
+        word for name, value in files.items() if value for word in (name, str(value))
+    ]
+    return [*given, *play.words(options.subject)]
 
 
 def with_recorded(options: ReplayOptions) -> ReplayOptions:

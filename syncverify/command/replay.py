@@ -19,6 +19,7 @@ from syncverify.playing.sim import SimBackend
 from syncverify.report.annotations import say_annotations
 from syncverify.report.console import say
 from syncverify.report.report import Report
+from syncverify.report.results import account_of, write_account
 from syncverify.report.run import annotations_of_run, violation_text
 from syncverify.report.text import scenario_lines
 from syncverify.scenario.bounds import check_ranks
@@ -66,6 +67,7 @@ def _execute(options: ReplayOptions) -> int:
         )
         write_violations(options, report, found, opened, otherwise=missing)
     say_annotations(options.shown_as, annotations_of_run(report))
+    write_account(account_of(report), options)
     for line in _comparison(reproducer, report, found.capabilities.tensors):
         say(line)
     return ended(VIOLATION if violations else 0, opened)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import click
 from rich.table import Table
 
-from syncverify.command.files import check_files, write_report, write_violations
+from syncverify.command.files import check_files, write_violations
 from syncverify.command.playing import ended, follow_leader, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
@@ -26,6 +26,7 @@ from syncverify.report.annotations import say_annotations
 from syncverify.report.console import CommandConsole, say
 from syncverify.report.observed import in_one_line, table_lines
 from syncverify.report.report import Report
+from syncverify.report.results import account_of, write_account
 from syncverify.report.run import annotations_of_run, diagnosis
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import decisions_of
@@ -126,7 +127,7 @@ def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None
     say_annotations(options.shown_as, annotations_of_run(report))
     say(diagnosis(report))
     progress.end()
-    write_report(options, report)
+    write_account(account_of(report), options)
 
 
 def record_lost(
@@ -161,7 +162,7 @@ def record_lost(
     )
     say_annotations(options.shown_as, annotations_of_run(report))
     write_violations(options, report, subject, None)
-    write_report(options, report, seconds=None)
+    write_account(account_of(report), options, seconds=None)
     return VIOLATION
 
 

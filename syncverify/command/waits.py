@@ -22,8 +22,7 @@ from syncverify.explain.waits.finding import WaitSearch
 from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
 from syncverify.report import waits as words
-from syncverify.report.console import CommandConsole, check_folders
-from syncverify.report.results import write_files
+from syncverify.report.console import CommandConsole, check_folders, write_json
 from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.settings import WaitsOptions
 from syncverify.scenario.small_scope import SmallScope
@@ -59,7 +58,9 @@ def execute(options: WaitsOptions) -> int:
     console.print(table)
     for line in (*words.bound_lines(waits), words.verdict(waits)):
         console.print(line)
-    write_files(waits, options.json_path, options.html_path)
+    write_json(options.json_path, waits.to_json())
+    if options.html_path is not None:
+        waits.write_html(options.html_path)
     return 0
 
 

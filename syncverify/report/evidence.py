@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import zip_longest
 from typing import Any, Final
 
 from syncverify.judge.evidence import (
@@ -67,12 +68,13 @@ def _parted(parting: Parting) -> Iterator[str]:
     """Yield sentences on where ranks part."""
     if parting.last is not None:
         yield f"{named('rank', parting.ranks)} last met in {parting.last}"
-    lines = {way.launch.source for way in parting.crossed}
-    if len(lines) == 1:
-        yield f"likely, groups are met in opposite orders at {lines.pop()}"
-    for ranks, launch in parting.crossed:
-        place = f", at {launch.source}" if lines else ""
-        yield f"first on {named('rank', ranks)}: {launch.group}{place}"
+    chains = [(way.launch.source, *way.launch.callers) for way in parting.crossed]
+    if len({chain[0] for chain in chains}) == 1:
+        yield f"likely, groups are met in opposite orders at {chains[0][0]}"
+    differing = (lines for lines in zip_longest(*chains) if len({*lines}) > 1)
+    for way, line in zip_longest(parting.crossed, next(differing, ())):
+        place = f", at {line}" if line else ""
+        yield f"first on {named('rank', way.ranks)}: {way.launch.group}{place}"
     for operation, line, times in parting.unequal[:_MAX_LINES]:
         ranks_by = dict[int, list[int]]()
         for rank, number in zip(parting.ranks, times, strict=True):

@@ -12,9 +12,12 @@ from syncverify.faces.whole_step.outcome import Parity
 from syncverify.rendered import Rendered
 from syncverify.report import run, simulation, waits
 from syncverify.report.account import Account
+from syncverify.report.annotations import annotations_of, say_annotations
 from syncverify.report.console import say, write, write_json
 from syncverify.report.report import Report
+from syncverify.report.sarif import sarif_log
 from syncverify.report.whole_step import page
+from syncverify.scenario.settings import ReportOptions
 
 # By kind of result: what makes its account, and its tables and pictures.
 _FACES: Final[dict[type, tuple[Callable[[Any], Account], Callable[[Any], Any]]]] = {
@@ -42,24 +45,26 @@ def write_page(result: Rendered, path: Path) -> None:
     write(path, rendered(account_of(result), _FACES[type(result)][1](result)))
 
 
-def publish(result: Rendered, json_path: Path | None, html_path: Path | None) -> None:
+def publish(result: Rendered, options: ReportOptions) -> None:
     """Print the text of a result, and write the files that have a path.
 
     Raises:
         UsageError: A file cannot be written.
     """
-    say(str(result))
-    write_files(result, json_path, html_path)
+    account = account_of(result)
+    say_annotations(options.shown_as, annotations_of(account))
+    say(account.text())
+    write_account(account, options)
+    if options.html_path is not None:
+        result.write_html(options.html_path)
 
 
-def write_files(
-    result: Rendered, json_path: Path | None, html_path: Path | None
-) -> None:
-    """Write a result as JSON and as a page, each if it has a path.
+def write_account(account: Account, options: ReportOptions, **others: None) -> None:
+    """Write an account as JSON, with `others` in it, and as SARIF, each if it has a path.
 
     Raises:
         UsageError: A file cannot be written.
     """
-    write_json(json_path, result.to_json())
-    if html_path is not None:
-        result.write_html(html_path)
+    write_json(options.json_path, account.to_json() | others)
+    if options.sarif_path is not None:
+        write_json(options.sarif_path, sarif_log(account))

@@ -9,6 +9,7 @@ Source: "SARIF support for code scanning" in GitHub's documentation.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from importlib.metadata import version
 from typing import Any
 
@@ -32,29 +33,34 @@ def sarif_log(account: Account) -> dict[str, Any]:
             for name, text in rules.items()
         ],
     }
+    met = Counter[str]()
     results = [
-        _result(each, account.subject) | {"ruleIndex": [*rules].index(each.property)}
+        _result(each, account.subject, met)
+        | {"ruleIndex": [*rules].index(each.property)}
         for each in account.explanations
     ]
     run = {"tool": {"driver": driver}, "results": results}
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _result(explanation: Explanation, subject: str) -> dict[str, Any]:
+def _result(
+    explanation: Explanation, subject: str, met: Counter[str]
+) -> dict[str, Any]:
     return {
         "ruleId": explanation.property,
         "level": "error",
         "message": {"text": explanation.brief},
         "locations": _locations(explanation, subject),
-        "partialFingerprints": {_GITHUB_KEY: _fingerprint(subject, explanation)},
+        "partialFingerprints": {_GITHUB_KEY: _fingerprint(subject, explanation, met)},
     }
 
 
-def _fingerprint(subject: str, explanation: Explanation) -> str:
+def _fingerprint(subject: str, explanation: Explanation, met: Counter[str]) -> str:
     """Return the same text for the same defect in two commits: its line may move."""
     identity = f"{subject} {explanation.property} {explanation.cause}"
+    met[identity] += 1
     # CodeQL's form: a hash, and the number of the result among those with the same hash.
-    return f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}:1"
+    return f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}:{met[identity]}"
 
 
 def _locations(explanation: Explanation, subject: str) -> list[dict[str, Any]]:

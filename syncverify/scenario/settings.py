@@ -189,8 +189,25 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 # fmt: off
+# No slots: a class with two bases may have those of one alone.
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Where the report of a face goes, beside its text; last in each help."""
+
+    json_path: Path | None = _row("file", "json", "Write the report here.")
+    html_path: Path | None = _row(
+        "file", "html", "Write the report here as a page with pictures.", metavar="PATH")
+    sarif_path: Path | None = _row(
+        "file", "sarif",
+        "Write violations here as SARIF 2.1.0, which code hosts show beside the lines.")
+    shown_as: str = _row(
+        "choice", "format",
+        " ".join(f"{name}: {words}" for name, words in REPORT_FORMATS.items() if words), "text",
+        choices=tuple(REPORT_FORMATS))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(Settings):
+class RunOptions(ReportOptions, Settings):
     """`syncverify run`."""
 
     subject: str = _place()
@@ -201,22 +218,12 @@ class RunOptions(Settings):
     no_beyond: bool = _flag(
         "no-beyond",
         "Skip features beyond the contract, which take two thirds of the time on sim.")
-    json_path: Path | None = _row("file", "json", "Write the report here.")
-    html_path: Path | None = _row(
-        "file", "html", "Write the report here as a page with timelines.", metavar="PATH")
     trace_path: Path | None = _row(
         "file", "trace", "Write the first violation here, for Perfetto.", metavar="PATH")
     dumps_path: Path | None = _row(
         "path", "flight-recorder",
         "Write the first violation into this folder, as torch's recorder dumps it.",
         metavar="PATH")
-    sarif_path: Path | None = _row(
-        "file", "sarif",
-        "Write violations here as SARIF 2.1.0, which code hosts show beside the lines.")
-    shown_as: str = _row(
-        "choice", "format",
-        " ".join(f"{name}: {words}" for name, words in REPORT_FORMATS.items() if words), "text",
-        choices=tuple(REPORT_FORMATS))
     tables: bool = _flag(
         "tables",
         "Print tables: what scenarios contained, lines, features beyond the contract.")
@@ -262,17 +269,15 @@ def _hang_timeout(default: float) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions:
+class ReplayOptions(ReportOptions):
     """`syncverify replay`."""
 
     token_or_file: str = _place()
     subject: str = _place(default="")  # "" for that of a report
     contract: ContractChoice | None = _like_run("contract")
     backend: str = _like_run("backend", default="", shown_default="the report's, or sim")
-    html_path: Path | None = _like_run("html_path")
     trace_path: Path | None = _like_run("trace_path")
     dumps_path: Path | None = _like_run("dumps_path")
-    shown_as: str = _like_run("shown_as")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +325,7 @@ class WaitsOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulateOptions:
+class SimulateOptions(ReportOptions):
     """`syncverify simulate`."""
 
     program: str = _place()
@@ -336,12 +341,10 @@ class SimulateOptions:
     seed: int = _seed()
     names_torch: bool = _names_torch()
     hang_timeout: float = _hang_timeout(PROGRAM_HANG_TIMEOUT_SECONDS)
-    json_path: Path | None = _like_run("json_path")
-    html_path: Path | None = _like_run("html_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordOptions:
+class RecordOptions(ReportOptions):
     """`syncverify record`."""
 
     nproc: int = _row(
@@ -352,19 +355,15 @@ class RecordOptions:
         "folder", "out", "Write the traces here.  [recorded-SCRIPT]", metavar="FOLDER")
     names_torch: bool = _names_torch()
     hang_timeout: float = _hang_timeout(SCRIPT_HANG_TIMEOUT_SECONDS)
-    json_path: Path | None = _like_run("json_path")
-    html_path: Path | None = _like_run("html_path")
     script: str = _place()
     arguments: tuple[str, ...] = _place("arguments")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeOptions:
+class JudgeOptions(ReportOptions):
     """`syncverify judge`."""
 
     folder: Path
-    json_path: Path | None = _like_run("json_path")
-    html_path: Path | None = _like_run("html_path")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,7 +385,7 @@ class ExportOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParityOptions:
+class ParityOptions(ReportOptions):
     """`syncverify parity`; None for the value of the module."""
 
     module: str = _place()
@@ -412,9 +411,6 @@ class ParityOptions:
         choices=DATA)
     time_limit: float | None = _row("seconds", "time-limit", "Start no layout after this time.")
     is_quiet: bool = _flag("quiet", "Print no progress.")
-    json_path: Path | None = _like_run("json_path")
-    html_path: Path | None = _like_run(
-        "html_path", meaning="Write the report here as a page: layouts against tensors.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Each format adds lines to each command that takes `--format`, and changes nothing else."""
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,75 @@ def test_a_violation_has_an_annotation_before_the_text(
     assert "%0Ahint: " in line
     assert "%0Areplay: syncverify replay sv2-" in line
     assert outcome.out.splitlines()[-1] != line  # the verdict is the last line
+
+
+RACES = """
+import torch
+import torch.distributed as dist
+
+def races():
+    value, other = torch.ones(4, device="cuda"), torch.cuda.Stream()
+    other.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(other):
+        value.add_(1)
+    dist.all_reduce(value)
+    value.add_(1)
+    with torch.cuda.stream(other):
+        value.mul_(2)
+"""
+SUMS = """
+import torch
+from torch import distributed, nn
+layouts = ["dp=2"]
+def build(): return nn.Linear(2, 2).cuda()
+def parallelize(model, mesh):
+    for each in model.parameters():
+        each.register_hook(lambda grad: distributed.all_reduce(grad))
+def batch(): return torch.randn(4, 2, device="cuda")
+def loss(model, batch): return model(batch).square().mean()
+"""
+SCRIPT = f"{RACES}\ndist.init_process_group('nccl')\nraces()\n"
+PROGRAMS = {
+    "simulate": (RACES, ("simulate", "races.py:races", "--ranks", "2"), [9, 11]),
+    "parity": (SUMS, ("parity", "sums.py", "--quiet"), [8]),
+    "record": (SCRIPT, ("record", "script.py"), [9, 11]),
+}
+
+
+@pytest.mark.parametrize(
+    "face", ["simulate", "parity", pytest.param("record", marks=pytest.mark.long)]
+)
+def test_each_program_is_annotated_and_written_as_sarif(
+    in_clone: Call, face: str
+) -> None:
+    text, (command, *arguments), lines = PROGRAMS[face]
+    file = arguments[0].partition(":")[0]
+    Path(file).write_text(text)
+    files = ("--sarif", "a.sarif", "--json", "a.json", "--format", "github")
+    found = [in_clone(command, *files, *arguments)]
+    report = read("a.json")
+    if face != "record":
+        found.append(
+            in_clone("replay", report["violations"][0]["token"], arguments[0], *files)
+        )
+    for outcome in found:
+        assert outcome.code == 1
+        places = [f"::error file=job/{file},line={each}," for each in lines]
+        assert [
+            each[: len(place)]
+            for each, place in zip(annotations(outcome.out), places, strict=True)
+        ] == places
+        log = read("a.sarif")
+        (run,) = log["runs"]
+        regions = [each["locations"][0]["physicalLocation"] for each in run["results"]]
+        assert [each["region"]["startLine"] for each in regions] == lines
+        # A host takes two results with one fingerprint for one.
+        prints = [str(each["partialFingerprints"]) for each in run["results"]]
+        assert len({*prints}) == len(lines)
+
+
+def read(name: str) -> Any:
+    return json.loads(Path(name).read_text())
 
 
 def test_without_a_format_nothing_is_annotated(in_clone: Call) -> None:

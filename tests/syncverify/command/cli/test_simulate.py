@@ -140,7 +140,6 @@ def test_a_report_is_played_again_on_another_program(
     [
         (["--backend", "gloo"], "--backend is for tokens of scenarios"),
         (["--trace", "trace.json"], "--trace is for tokens of scenarios"),
-        (["--format", "github"], "--format is for tokens of scenarios"),
     ],
 )
 def test_what_is_for_scenarios_is_refused_for_a_program(

@@ -30,6 +30,18 @@ def orders_of_two_stages(_rank: int) -> None:
     _reduces_in(lambda rank, names: sorted(names, key=by[rank > 1]))
 
 
+def orders_of_two_branches(rank: int) -> None:
+    groups = [dist.new_group([*range(4)]) for _ in range(2)]
+
+    def reduces(at: int) -> None:
+        dist.all_reduce(torch.ones(4, device="cuda"), group=groups[at])
+
+    if rank < 2:
+        reduces(0), reduces(1)
+    else:
+        reduces(1), reduces(0)
+
+
 def one_order(_rank: int) -> None:
     _reduces_in(lambda _, names: sorted(names))
 
@@ -48,13 +60,22 @@ def gathers(rank: int, use: Any = DTensor.full_tensor, **whole: Any) -> None:
     use(DTensor.from_local(local, mesh, [Shard(0)], **whole) * 2)
 
 
-_OF_FOUR = (orders_of_two_stages, one_order)
+_OF_FOUR = (orders_of_two_stages, orders_of_two_branches, one_order)
+# The lines of the branches, which differ; that of the collective does not.
+_FIRST, _SECOND = (
+    orders_of_two_branches.__code__.co_firstlineno + after for after in (7, 9)
+)
 SAID = {
     orders_of_two_stages: (
         "parted: likely, groups are met in opposite orders at",
         "first on ranks 0, 1, 3: group 'dp' of ranks [0, 1, 2, 3]",
         "first on rank 2: group 'tp' of ranks [0, 1, 2] seen",
         "hint: launch on all communicators in the same order on every rank",
+    ),
+    orders_of_two_branches: (
+        "parted: likely, groups are met in opposite orders at",
+        f"test_parting.py:{_FIRST} in orders_of_two_branches first on ranks 2, 3: group ",
+        f"test_parting.py:{_SECOND} in orders_of_two_branches seen",
     ),
     accumulates: (
         "parted: ranks 0, 1 last met in all_reduce SUM of 5 x float32",
