@@ -16,16 +16,10 @@ from typing import Any
 from typing_extensions import override
 
 from syncverify.command.process_exit import leave
+from syncverify.processes import supervised
 from syncverify.processes.owner_link import Ends, Found, Lost
 from syncverify.processes.silence import SILENCE_SECONDS, Silence
 from syncverify.processes.stack_dump import CrashDump
-from syncverify.processes.supervised import (
-    HungUp,
-    StartedProcess,
-    Supervised,
-    fork,
-    heard_from,
-)
 from syncverify.processes.wire import Wire
 from syncverify.trace.source_lines import CodeLine
 from syncverify.trace.stacks import frames_in_dump
@@ -59,12 +53,12 @@ _STILL_LOOK_SECONDS = 5.0
 _COMMAND = f'File "{Path(__file__).parent}'
 
 
-class Child(Supervised):
+class Child(supervised.Supervised):
     """A child of the owner, while it plays and after its end."""
 
     def __init__(
         self,
-        process: StartedProcess,
+        process: supervised.StartedProcess,
         wire: Wire,
         lifeline: int,
         patience: Patience,
@@ -137,7 +131,9 @@ class Child(Supervised):
         """End the child and its process group, once."""
         if self.is_finished:
             return
-        while heard_from([self], 0) and HungUp() not in self.hear():
+        while (
+            supervised.heard_from([self], 0) and supervised.HungUp() not in self.hear()
+        ):
             pass
         self.signal(signal.SIGKILL)
         self.lost = self.lost or self.ended()
@@ -181,7 +177,7 @@ def start(
             os.dup2(silence, sys.stderr.fileno())
         leave(play())
 
-    child = fork(
+    child = supervised.fork(
         play_there,
         partial(Child, patience=patience, crash=crash),
         blocked=_PASSED_ON,

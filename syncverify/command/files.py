@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,10 @@ def write_violations(
     """Play each violation of a report again, and write the page, and the files of the first one.
 
     `backend` is None where violations end the process. `otherwise` has the scenario whose run is
-    shown where the report has no violation. A file that cannot be written raises UsageError.
+    shown where the report has no violation.
+
+    Raises:
+        UsageError: A file cannot be written.
     """
     of_first = [each for each in (options.trace_path, options.dumps_path) if each]
     if options.html_path is None and not of_first:
@@ -68,14 +70,12 @@ def write_violations(
         values = trace_events(timeline_of(traces), first.race, remedy)
         write_json(options.trace_path, values)
     if options.dumps_path is not None:
-        _write_dumps(options.dumps_path, dumps_of(traces))
-
-
-def _write_dumps(folder: Path, dumps: Mapping[int, Mapping[str, Any]]) -> None:
-    """Write one file a rank, by the names that the recorder and its analyzer use."""
-    try:
-        folder.mkdir(exist_ok=True)
-        for rank, values in dumps.items():
-            (folder / f"rank_{rank}").write_bytes(pickle.dumps(values, protocol=2))
-    except OSError as error:
-        raise UsageError(f"cannot write {str(folder)!r}: {error.strerror}") from error
+        folder = options.dumps_path
+        try:
+            folder.mkdir(exist_ok=True)
+            for rank, dump in dumps_of(traces).items():  # the names of torch's recorder
+                (folder / f"rank_{rank}").write_bytes(pickle.dumps(dump, protocol=2))
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {str(folder)!r}: {error.strerror}"
+            ) from error

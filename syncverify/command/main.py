@@ -53,7 +53,11 @@ def main(context_object: object = None) -> None:
     except SyncverifyError as error:
         complain(f"the harness itself failed: {error}", HARNESS_FAILED)
     except ImportError as error:  # the error of a subject is a usage error
-        _complain_of_an_import(error)
+        if not (error.name or "").startswith("torch"):
+            _complain_of_a_fault()
+        words = f"torch {version('torch')} is not known to work: {plain(str(error))}. Nothing "
+        words += "was judged. Use a release of torch that syncverify was tested with"
+        complain(words, BAD_USAGE)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             _complain_of_a_fault()
@@ -75,17 +79,6 @@ def _complain_of_a_fault() -> NoReturn:
         traceback.print_exc()
     words = "the harness itself failed; please report the traceback above"
     complain(words, HARNESS_FAILED)
-
-
-def _complain_of_an_import(error: ImportError) -> NoReturn:
-    """Report, in an `except` block, that torch lacks a name which we import."""
-    if not (error.name or "").startswith("torch"):
-        _complain_of_a_fault()
-    complain(
-        f"torch {version('torch')} is not known to work: {plain(str(error))}. Nothing was "
-        "judged. Use a release of torch that syncverify was tested with",
-        BAD_USAGE,
-    )
 
 
 def _drop_stdout() -> None:

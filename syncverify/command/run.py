@@ -14,12 +14,7 @@ from syncverify.command.files import check_files, write_violations
 from syncverify.command.playing import ended, follow_leader, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
-from syncverify.command.verification.reported_search import (
-    ObservationInterrupted,
-    check_schedules,
-    check_search,
-    run_search,
-)
+from syncverify.command.verification import reported_search
 from syncverify.errors import UsageError
 from syncverify.judge.evidence import Ended
 from syncverify.judge.violation import Violation
@@ -67,14 +62,14 @@ def execute(options: RunOptions, began: float) -> int:
 
 def _execute(options: RunOptions, progress: SearchProgress, began: float) -> int:
     subject = resolve(options.subject, options.contract)
-    check_schedules(options.schedules, options.backend)
+    reported_search.check_schedules(options.schedules, options.backend)
     check_files(options)
     with closing(open_backend(options.backend, subject)) as backend:
         follow_leader(backend, subject)
         try:
             report = _search(options, subject, backend, progress)
             report = replace(report, seconds=time.monotonic() - began)
-        except ObservationInterrupted as interrupt:
+        except reported_search.ObservationInterrupted as interrupt:
             _tell(options, progress, interrupt.report)
             write_violations(options, interrupt.report, subject, backend)
             raise
@@ -95,7 +90,6 @@ def _search(
     backend: AnyBackend,
     progress: SearchProgress,
 ) -> Report:
-    """Say which search follows, and search."""
     settings: Settings = replace(options, progress=progress)
     if isinstance(backend, TorchrunBackend) and not options.has_ranks:
         settings = replace(settings, ranks=backend.world_size)
@@ -106,7 +100,7 @@ def _search(
             )
         settings = exhaustive_settings(settings, subject.capabilities)
         progress.total = settings.examples
-    check_search(subject, backend, settings)
+    reported_search.check_search(subject, backend, settings)
     size = f"{counted(settings.examples, 'scenario')}, up to "
     size += f"{counted(settings.ranks, 'rank')}, seed {settings.seed}"
     size += f", focus {settings.focus}" if settings.focus else ""
@@ -122,7 +116,7 @@ def _search(
     progress.begin(subject, backend.name, settings.random_seed)
     with progress:
         observing = Observing(tell=progress.observed) if observes else None
-        return run_search(subject, backend, settings, observing)
+        return reported_search.run_search(subject, backend, settings, observing)
 
 
 def _tell(options: RunOptions, progress: SearchProgress, report: Report) -> None:

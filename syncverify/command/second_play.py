@@ -78,12 +78,14 @@ class Plays:
 
     def _reconsider(self) -> None:
         """Start a second child if the first is suspect, and forget it after a word."""
-        silence, suspicion = self._first.silence, self._suspicion()
-        if silence.seconds < self._patience.suspicion:
+        first, suspicion = self._first, self._suspicion()
+        is_early = self._may_be_early and suspicion < self._patience.silence
+        is_wanted = is_early and first.token and not first.was_interrupted
+        if first.silence.seconds < self._patience.suspicion:
             self._forget_second()
         elif self._second is not None:
             self._finish_if_ended(self._second)
-        elif self._may_start_second() and silence.shows_a_hang(suspicion):
+        elif is_wanted and first.silence.shows_a_hang(suspicion):
             self._second = self._start_second()
 
     def _finish_if_ended(self, second: Child) -> None:
@@ -92,11 +94,6 @@ class Plays:
             second.finish()
             if second.code is None:
                 self._second, self._may_be_early = None, False
-
-    def _may_start_second(self) -> bool:
-        first, is_early = self._first, self._suspicion() < self._patience.silence
-        may_start = self._may_be_early and is_early and not first.was_interrupted
-        return may_start and bool(first.token)
 
     def _suspicion(self) -> float:
         """Return the silence that is suspect: longer than any that a word has ended."""

@@ -21,13 +21,8 @@ from syncverify.explain.waits.exposed_time import Link
 from syncverify.explain.waits.finding import WaitSearch
 from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
+from syncverify.report import waits as words
 from syncverify.report.console import CommandConsole, check_folders, write_json
-from syncverify.report.waits import (
-    COLUMNS,
-    bound_lines,
-    cells_of,
-    verdict,
-)
 from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.settings import WaitsOptions
 from syncverify.scenario.small_scope import SmallScope
@@ -56,12 +51,12 @@ def execute(options: WaitsOptions) -> int:
         console.width = max(console.width, _TABLE_WIDTH)
     waits = _waits(options, subjects, console)
     table = Table(title=f"waits of {waits.names}", title_justify="left")
-    for name in COLUMNS:
+    for name in words.COLUMNS:
         table.add_column(name, overflow="fold")
     for each in waits.answers:
-        table.add_row(*cells_of(each))
+        table.add_row(*words.cells_of(each))
     console.print(table)
-    for line in (*bound_lines(waits), verdict(waits)):
+    for line in (*words.bound_lines(waits), words.verdict(waits)):
         console.print(line)
     write_json(options.json_path, waits.to_json())
     if options.html_path is not None:
@@ -123,7 +118,6 @@ class _Progress:
     last: tuple[str, int] = ("", 0)  # stage and part of it of the last line
 
     def tell(self, stage: str, number: int, total: int) -> None:
-        """Print a line if a further part of a stage is done."""
         part = stage, number * _LINES_OF_PROGRESS // max(total, 1)
         if part != self.last:
             self.console.print(f"{stage}: {number:,} of {total:,} scenarios")

@@ -77,7 +77,7 @@ def reproduction_of(
             f"{subject.name} does not violate {reproducer.property} ({reproducer.cause}) in "
             "the scenario of the token: there is nothing to export"
         )
-    violation = played.violation
+    violation, text = played.violation, subject_text(subject, folder)
     named = f"{violation.property} ({violation.cause})"
     if violation.evidence.unordered is not None:
         raise UsageError(
@@ -93,7 +93,7 @@ def reproduction_of(
     return Reproduction(
         scenario=played.scenario,
         capabilities=subject.capabilities,
-        subject=subject_text(subject, folder),
+        subject=text,
         methods=methods,
         takes_count=subject.takes_count,
         shown=wrong,

@@ -184,7 +184,16 @@ class Reproduction:
             yield f"actual = taken.get({name})"
         else:
             yield f"actual = None if {name}.grad is None else local({name}.grad)"
-        yield from ("is_right = (", *self._comparison(), ")")
+        is_cast = step_plan.is_cast(self.scenario, shown.moment.step)
+        sides = "actual.double(), expected.double()" if is_cast else "actual, expected"
+        equal = f"torch.equal({sides})"
+        if overflows(self.scenario):
+            equal = f"torch.allclose({sides}, rtol=0, atol=0, equal_nan=True)"
+        missing = "is None or" if shown.may_be_missing else "is not None and"
+        yield from ("is_right = (", f"    actual {missing}")
+        if not is_cast:
+            yield "    actual.dtype == expected.dtype and"
+        yield from (f"    {equal}", ")")
         yield 'verdict = "right" if is_right else "WRONG"'
         yield "print("
         yield f'    f"rank {{rank}}: {name}.grad is {{verdict}} {shown.moment}\\n"'
@@ -193,21 +202,6 @@ class Reproduction:
         yield '    end="",'  # one write: ranks print at the same time
         yield ")"
         yield "return is_right"
-
-    def _comparison(self) -> Iterator[str]:
-        """Yield the lines of the condition under which a gradient is right."""
-        actual, expected = "actual", "expected"
-        missing = "is None or" if self.shown.may_be_missing else "is not None and"
-        yield f"    actual {missing}"
-        if step_plan.is_cast(self.scenario, self.shown.moment.step):
-            actual, expected = "actual.double()", "expected.double()"
-        else:
-            yield "    actual.dtype == expected.dtype and"
-        if overflows(self.scenario):
-            exactly = "rtol=0, atol=0, equal_nan=True"
-            yield f"    torch.allclose({actual}, {expected}, {exactly})"
-        else:
-            yield f"    torch.equal({actual}, {expected})"
 
     def _imports(self, text: str, embedded: Iterable[str]) -> str:
         """Return the imports that a text needs, in three blocks."""

@@ -72,8 +72,12 @@ class TrainingText:
                 yield from self._evaluation(step)
             case actions.Recover(call=call):
                 yield from self._call(call)
-            case actions.Change():
-                yield from self._change(action)
+            case actions.Change(kind="freeze", step=step):
+                yield from self._frozen(step)
+            case actions.Change(kind=kind):
+                # `to()` itself moves nothing on one device; `_apply` copies what it would move.
+                change = "double()" if kind == "cast" else "_apply(torch.clone)"
+                yield f"nn.ParameterList([{', '.join(self.variables.values())}]).{change}"
             case actions.Replace(every=every, first=first, factor=factor):
                 for name in [*self.variables.values()][first::every]:
                     yield f"if {name}.grad is not None:"
@@ -120,17 +124,6 @@ class TrainingText:
                 name = self.variables[spec.name]
                 yield f"{name}.register_post_accumulate_grad_hook(step)"
 
-    def _change(self, change: actions.Change) -> Iterator[str]:
-        listed = ", ".join(self.variables.values())
-        match change.kind:
-            case "cast":
-                yield f"nn.ParameterList([{listed}]).double()"
-            case "move":
-                # `to()` itself moves nothing on one device; `_apply` copies what it would move.
-                yield f"nn.ParameterList([{listed}])._apply(torch.clone)"
-            case "freeze":
-                yield from self._frozen(change.step)
-
     def frozen_at_first(self) -> Iterator[str]:
         """Yield the lines that freeze parameters before `bind()`."""
         freezable = self._freezable
@@ -170,14 +163,13 @@ class TrainingText:
         """Yield the lines of a forward under `no_grad`, in the synchronizer's way if it has one."""
         plain = tuple(replace(spec, use=PLAIN) for spec in self.scenario.parameters)
         text = replace(self, scenario=replace(self.scenario, parameters=plain))
-
-        how = (
-            "synchronizer.evaluate(lambda: {})" if "evaluate" in self.methods else "{}"
-        )
+        start, end = "", ""
+        if "evaluate" in self.methods:
+            start, end = "synchronizer.evaluate(lambda: ", ")"
 
         def lines(terms: Terms) -> Iterator[str]:
             yield "with torch.no_grad():"
-            yield f"    {how.format(' + '.join(terms.values()))}"
+            yield f"    {start}{' + '.join(terms.values())}{end}"
 
         yield from text._on_each_rank(actions.Backward(step, 0, agreed=1), lines)  # noqa: SLF001
 
@@ -226,16 +218,15 @@ class TrainingText:
                 self.scenario, rank, backward.step, backward.micro_batch
             )
             alike.setdefault(tuple(spec.name for spec in used), []).append(rank)
-        texts = [
-            (ranks, [*lines(self._terms(names, ranks, backward))])
-            for names, ranks in alike.items()
-        ]
-        if len(texts) == 1:
-            yield from texts[0][1]
-            return
-        for position, (ranks, text) in enumerate(texts):
-            yield f"{'elif' if position else 'if'} rank in {tuple(ranks)}:"
-            yield from _indented(text)
+        word = "if"
+        for names, ranks in alike.items():
+            text = lines(self._terms(names, ranks, backward))
+            if len(alike) == 1:
+                yield from text
+            else:
+                yield f"{word} rank in {tuple(ranks)}:"
+                yield from _indented(text)
+            word = "elif"
 
     def _terms(
         self, names: tuple[str, ...], ranks: list[int], backward: actions.Backward

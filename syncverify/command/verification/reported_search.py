@@ -16,12 +16,7 @@ from syncverify.playing.choice import (
 )
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.progress import SilentProgress
-from syncverify.report.coverage import (
-    Bound,
-    CoverageSummary,
-    explored_lines,
-    newer_values_lines,
-)
+from syncverify.report import coverage
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report
@@ -127,7 +122,7 @@ def run_search(
     started = time.monotonic()
     check_search(subject, backend, settings)
     notes = limits_of(backend.name, subject.capabilities)
-    notes += newer_values_lines(subject.capabilities)
+    notes += coverage.newer_values_lines(subject.capabilities)
     subject = _played(with_announced_counts(subject, backend.name, notes), backend)
     opened = open_database(settings.database, notes)
     if settings.exhaustive:
@@ -201,7 +196,7 @@ def _report(
     bound = None
     if settings.exhaustive:
         scope, num_played = SmallScope.parse(settings.scope), result.num_examples
-        bound = Bound(
+        bound = coverage.Bound(
             scope, settings.examples, num_played, statistics.schedules, len(found)
         )
     return Report(
@@ -216,14 +211,14 @@ def _report(
         violations=tuple(found),
         schedules=num_scenarios_by_extent(statistics.schedules),
         explored=tuple(
-            explored_lines(
+            coverage.explored_lines(
                 statistics,
                 num_replayed=replay.num_played,
                 num_failing=len(replay.result.violations),
                 promises_overlap=own.overlaps_backward,
             )
         ),
-        summary=CoverageSummary.of(result.coverage),
+        summary=coverage.CoverageSummary.of(result.coverage),
         contract=own.in_words(),
         contract_choice=subject.contract_choice,
         fails_on_wrong=own.fail_on_wrong,

@@ -149,11 +149,8 @@ class Style(NamedTuple):
     @classmethod
     def of(cls, before: Iterable[Measured]) -> Style:
         """Tell the style from scenarios whose cap holds several parameters."""
-        telling = [
-            each
-            for each in before
-            if each.reduces_a_step and each.needs.of_buckets < each.needs.of_parameters
-        ]
+        steps = (each for each in before if each.reduces_a_step)
+        telling = [e for e in steps if e.needs.of_buckets < e.needs.of_parameters]
         if not telling:
             return cls(None, None)
         return cls(

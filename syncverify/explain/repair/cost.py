@@ -15,6 +15,7 @@ Note [A cost that two runs share]
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -145,13 +146,12 @@ def _is_of_a_step(record: records.TraceRecord) -> TypeGuard[records.CollectiveLa
 
 
 def _num_bursts(trace: Sequence[records.TraceRecord]) -> int:
-    count, is_going_on = 0, False
-    for record in trace:
-        if isinstance(record, records.SubjectCall) or _is_backward(record):
-            is_going_on = False
-        elif _is_of_a_step(record) and not is_going_on:
-            count, is_going_on = count + 1, True
-    return count
+    ends = (
+        r
+        for r in trace
+        if isinstance(r, records.SubjectCall) or _is_backward(r) or _is_of_a_step(r)
+    )
+    return sum(is_launch for is_launch, _ in itertools.groupby(ends, _is_of_a_step))
 
 
 def _is_backward(record: records.TraceRecord) -> bool:

@@ -40,12 +40,7 @@ from syncverify.plain_text import counted
 from syncverify.scenario.layout import local_shape
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.search.found_violation import FoundViolation, LeftOut
-from syncverify.trace.records import (
-    CollectiveKey,
-    CollectiveLaunch,
-    CollectiveWait,
-    TraceRecord,
-)
+from syncverify.trace import records
 from syncverify.trace.source_lines import (
     CodeLine,
     Origin,
@@ -131,7 +126,9 @@ def _partly_waited(case: Case) -> tuple[LeftOut, ...]:
     for, or no one is.
     """
     own, race = case.found.scenario, case.found.violation.evidence.unordered
-    if not (isinstance(race, Race) and isinstance(race.first, CollectiveLaunch)):
+    if not (
+        isinstance(race, Race) and isinstance(race.first, records.CollectiveLaunch)
+    ):
         return ()
     more = with_one_parameter_more(own, case.subject.capabilities)
     for scenario in (own, *more):
@@ -144,19 +141,19 @@ def _partly_waited(case: Case) -> tuple[LeftOut, ...]:
 
 
 def _waits_for_some(
-    trace: Sequence[TraceRecord], source: Origin, where: str
+    trace: Sequence[records.TraceRecord], source: Origin, where: str
 ) -> Iterator[LeftOut]:
     """Yield each line that waits for collectives of a line, of which others have no wait."""
     launched = {
         record.key
         for record in trace
-        if isinstance(record, CollectiveLaunch) and record.source == source
+        if isinstance(record, records.CollectiveLaunch) and record.source == source
     }
-    waited = defaultdict[Origin, set[CollectiveKey]](set)
+    waited = defaultdict[Origin, set[records.CollectiveKey]](set)
     for record in trace:
-        if isinstance(record, CollectiveWait) and record.key in launched:
+        if isinstance(record, records.CollectiveWait) and record.key in launched:
             waited[record.source].add(record.key)
-    if launched == set[CollectiveKey]().union(*waited.values()):
+    if launched == set[records.CollectiveKey]().union(*waited.values()):
         return
     of_line = f"of the {len(launched)} collectives of {source}, {where}"
     for origin, keys in waited.items():

@@ -35,7 +35,6 @@ class _Place(NamedTuple):
     is_before: bool  # whether the lines come before it
 
     def edit(self, *lines: str) -> Edit:
-        """Return the insertion of lines."""
         make = self.source.before if self.is_before else self.source.after
         return make(self.node, *lines)
 
@@ -128,7 +127,6 @@ def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[_Place]:
 
 
 def _waits(edge: Edge, scope: Scope) -> Iterator[tuple[str, ...]]:
-    """Yield a wait in the names of a scope."""
     match edge:
         case WaitForStream(waiting=waiting, awaited=awaited):
             for other in _names(awaited, scope):

@@ -13,7 +13,7 @@ Note [What keeps a line from running]
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,25 +52,12 @@ def skipped_launches(
             elif file.passes_on(last, name) and _is_uncalled(files, name):
                 uncalled.append(file.source.line(last.lineno))
         names = [each for each in dict.fromkeys(names) if each not in seen]
-    yield from _places_left(found, rightly) or uncalled
-
-
-def _places_left(
-    found: Mapping[SourceLine, bool], rightly: Collection[SourceLine] | None
-) -> list[SourceLine]:
-    """Return places without the loops of which nothing ran that give way to another place."""
-    others = {(at.path, at.function) for at, is_empty in found.items() if not is_empty}
-    places = [
-        at
-        for at, is_empty in found.items()
-        if not is_empty or (at.path, at.function) not in others
-    ]
-    reasons = [
-        at
-        for at in places
-        if not found[at] or (rightly is not None and at not in rightly)
-    ]
-    return reasons or places
+    # A loop of which nothing ran gives way to another place.
+    full = {at for at, is_empty in found.items() if not is_empty}
+    others = {(at.path, at.function) for at in full}
+    places = [at for at in found if at in full or (at.path, at.function) not in others]
+    wrong = [at for at in places if rightly is not None and at not in rightly]
+    yield from [at for at in places if at in {*full, *wrong}] or places or uncalled
 
 
 def _is_uncalled(files: list[_RanFile], name: str) -> bool:

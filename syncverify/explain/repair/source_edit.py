@@ -211,11 +211,10 @@ def blocks_of(statement: ast.stmt) -> list[list[ast.stmt]]:
 def code_in(node: ast.stmt) -> list[ast.stmt]:
     """Return the body of a statement without its docstring."""
     body: list[ast.stmt] = getattr(node, "body", [])
-    values = ((each, getattr(each, "value", None)) for each in body)
     return [
-        e
-        for e, v in values
-        if not (isinstance(e, ast.Expr) and isinstance(v, ast.Constant))
+        each
+        for each in body
+        if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
     ]
 
 

@@ -26,20 +26,10 @@ from functools import partial
 from typing import Any, Final
 
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
-from syncverify.explain.repair.source_edit import Source, source_of
+from syncverify.explain.repair.source_edit import source_of
+from syncverify.explain.waits import taken_out
 from syncverify.explain.waits.answers import Answer, NeedWord, PlayedSubject
 from syncverify.explain.waits.exposed_time import Link
-from syncverify.explain.waits.taken_out import (
-    Circumstances,
-    KnownPoint,
-    Part,
-    PlaysWithout,
-    TracesWithout,
-    harm_of,
-    of_lost_process,
-    play_without,
-    take_out_of_traces,
-)
 from syncverify.judge.ordering.removed_points import REFERENCE
 from syncverify.playing.messages import pack_subject
 from syncverify.processes.calls import run_in_processes
@@ -89,7 +79,7 @@ class WaitSearch:
     jobs: int = 1
     names_torch: bool = False
     make_calls: MakeCalls = run_in_processes  # those that play without a point
-    traces: TracesWithout = field(default_factory=TracesWithout)
+    traces: taken_out.TracesWithout = field(default_factory=taken_out.TracesWithout)
 
     @property
     def wrong(self) -> tuple[str, ...]:
@@ -120,7 +110,7 @@ class WaitSearch:
                 that the simulated machine does not refuse.
             EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
         """
-        common = Circumstances(
+        common = taken_out.Circumstances(
             pack_subject(self.subject), self.names_torch, self.deadline, self.link
         )
         self._take_out_of_traces(common, scenarios)
@@ -133,12 +123,12 @@ class WaitSearch:
         return tuple(sorted(found, key=lambda one: one.point[::-1]))
 
     def _take_out_of_traces(
-        self, common: Circumstances, scenarios: Sequence[Scenario]
+        self, common: taken_out.Circumstances, scenarios: Sequence[Scenario]
     ) -> None:
         parts = enumerate(_in_parts(scenarios))
         calls: MakeCalls = run_in_processes if self.jobs > 1 else call_here
-        results = dict[int, TracesWithout]()
-        judge = partial(take_out_of_traces, common)
+        results = dict[int, taken_out.TracesWithout]()
+        judge = partial(taken_out.take_out_of_traces, common)
         for (number, _), result in calls(judge, [*parts], jobs=self.jobs):
             results[number] = result
             done = sum(each.num_played for each in results.values())
@@ -159,11 +149,11 @@ class WaitSearch:
             f"{self.subject.name}"
         )
 
-    def _take_out_of_plays(self, common: Circumstances) -> None:
+    def _take_out_of_plays(self, common: taken_out.Circumstances) -> None:
         """Play without each point; a lost process counts if a second process is lost as well."""
         rows = [_parts_of(*each) for each in self.traces.points.items()]
         total = sum(len(part.scenarios) for row in rows for part in row)
-        num_plays, lost = 0, list[Part]()
+        num_plays, lost = 0, list[taken_out.Part]()
         for part, found in self._played(common, self._in_turn(rows)):
             num_plays += len(part.scenarios)
             self.tell("plays without a wait", num_plays, total)
@@ -172,31 +162,37 @@ class WaitSearch:
         for part, found in self._played(common, lost):
             if not found.token:
                 known = self.traces.points[part.point]
-                known.parts[part.number] = PlaysWithout(reason="process lost")
+                known.parts[part.number] = taken_out.PlaysWithout(reason="process lost")
 
     def _played(
-        self, common: Circumstances, parts: Iterable[Part]
-    ) -> Iterator[tuple[Part, PlaysWithout]]:
-        play = partial(play_without, common)
-        calls = self.make_calls(play, parts, jobs=self.jobs, lost=of_lost_process)
+        self, common: taken_out.Circumstances, parts: Iterable[taken_out.Part]
+    ) -> Iterator[tuple[taken_out.Part, taken_out.PlaysWithout]]:
+        play = partial(taken_out.play_without, common)
+        calls = self.make_calls(
+            play, parts, jobs=self.jobs, lost=taken_out.of_lost_process
+        )
         for part, found in calls:
             self.traces.points[part.point].parts[part.number] = found
             yield part, found
 
-    def _in_turn(self, rows: Sequence[Sequence[Part]]) -> Iterator[Part]:
+    def _in_turn(
+        self, rows: Sequence[Sequence[taken_out.Part]]
+    ) -> Iterator[taken_out.Part]:
         """Yield the first part of each point, then the second part of each that holds, and so on."""
         for number in range(max(map(len, rows), default=0)):
             for row in rows:
                 if number < len(row) and not self.traces.points[row[0].point].harm:
                     yield row[number]
 
-    def _answer(self, point: SyncPoint, known: KnownPoint, *, is_cut: bool) -> Answer:
+    def _answer(
+        self, point: SyncPoint, known: taken_out.KnownPoint, *, is_cut: bool
+    ) -> Answer:
         reasons = [each.reason for each in known.known_parts if each.reason]
         reason = reasons[0] if reasons else "time limit" if is_cut else ""
         word: NeedWord = "undecided" if reason else "superfluous"
         harm = known.harm
         if point.kind == REFERENCE and known.breaking:
-            harm = harm_of(known.breaking[0])
+            harm = taken_out.harm_of(known.breaking[0])
         if harm is not None:
             word, reason = "needed", ""
         return Answer(
@@ -215,17 +211,16 @@ class WaitSearch:
         lines = {(point.line.file, point.line.number) for point in points}
         for point in calls_in(self.subject.factory, {file for file, _ in lines}):
             if (point.line.file, point.line.number) not in lines:
-                yield Answer(
-                    point, code_of_line(point.line), "undecided", 0, reason="never ran"
-                )
+                code = code_of_line(point.line)
+                yield Answer(point, code, "undecided", 0, reason="never ran")
 
 
-def _parts_of(point: SyncPoint, known: KnownPoint) -> list[Part]:
+def _parts_of(point: SyncPoint, known: taken_out.KnownPoint) -> list[taken_out.Part]:
     if point.kind == REFERENCE:  # no call keeps one that a play could leave out
         return []
     breaking = tuple(known.breaking)
     parts = enumerate([()] if breaking else _in_parts(known.scenarios))
-    return [Part(point, number, part, breaking) for number, part in parts]
+    return [taken_out.Part(point, number, part, breaking) for number, part in parts]
 
 
 def _in_parts(scenarios: Sequence[Scenario]) -> list[tuple[Scenario, ...]]:
@@ -238,21 +233,18 @@ def calls_in(
 ) -> Iterator[SyncPoint]:
     """Yield the calls in the modules of a subject, and in files where one ran."""
     own = {getattr(module, "__file__", None) for module in modules_of(factory)}
-    for source in map(source_of, sorted({*filter(None, own), *files})):
-        if source is not None:
-            yield from _calls_of(source)
-
-
-def _calls_of(source: Source) -> Iterator[SyncPoint]:
-    handles = {*_HANDLES, *_annotated(source.tree)}
-    found = dict[int, SyncPoint]()
-    for function in source.functions:  # an inner one comes after those around it
-        for node in ast.walk(function):
-            kind = _kind(node, handles)
-            if kind is not None and isinstance(node, ast.Call):
-                line = SourceLine(shown_path(source.path), node.lineno, function.name)
-                found[node.lineno] = SyncPoint(kind, line)
-    yield from found.values()
+    paths = sorted({*filter(None, own), *files})
+    for source in filter(None, map(source_of, paths)):
+        handles = {*_HANDLES, *_annotated(source.tree)}
+        found = dict[int, SyncPoint]()
+        for function in source.functions:  # an inner one comes after those around it
+            for node in ast.walk(function):
+                kind = _kind(node, handles)
+                if kind is not None and isinstance(node, ast.Call):
+                    at, number = shown_path(source.path), node.lineno
+                    line = SourceLine(at, number, function.name)
+                    found[number] = SyncPoint(kind, line)
+        yield from found.values()
 
 
 def _annotated(tree: ast.AST) -> Iterator[str]:

@@ -156,32 +156,24 @@ def take_out_of_traces(
                 continue
             wrong = _violations(scenario, run, subject)
             found.wrong += wrong
-            if not wrong:
-                found.num_refused += run.fault is not None
-                _take_out(scenario, run, subject, common.link, found.points)
+            if wrong:
+                continue
+            found.num_refused += run.fault is not None
+            traces = [rank.trace for rank in run.ranks]
+            whole = microseconds(traces, common.link)
+            for point in (*points_of(traces), *kept_references(traces)):
+                known = found.points.setdefault(point, KnownPoint())
+                known.scenarios.append(scenario)
+                if len(known.breaking) >= _MOST_SHOWN:
+                    continue
+                rest = without(traces, point)
+                saved = (whole - microseconds(rest, common.link)) / scenario.num_steps
+                known.exposed = max(known.exposed, saved)
+                ranks = zip(run.ranks, rest, strict=True)
+                less = tuple(replace(rank, trace=[*trace]) for rank, trace in ranks)
+                fewer = replace(run, ranks=less)
+                known.breaking += _violations(scenario, fewer, subject)
     return found
-
-
-def _take_out(
-    scenario: Scenario,
-    run: Run,
-    subject: Subject,
-    link: Link,
-    points: dict[SyncPoint, KnownPoint],
-) -> None:
-    traces = [rank.trace for rank in run.ranks]
-    whole = microseconds(traces, link)
-    for point in (*points_of(traces), *kept_references(traces)):
-        known = points.setdefault(point, KnownPoint())
-        known.scenarios.append(scenario)
-        if len(known.breaking) >= _MOST_SHOWN:
-            continue
-        rest = without(traces, point)
-        saved = (whole - microseconds(rest, link)) / scenario.num_steps
-        known.exposed = max(known.exposed, saved)
-        ranks = zip(run.ranks, rest, strict=True)
-        less = tuple(replace(rank, trace=[*trace]) for rank, trace in ranks)
-        known.breaking += _violations(scenario, replace(run, ranks=less), subject)
 
 
 def _violations(scenario: Scenario, run: Run, subject: Subject) -> list[FoundViolation]:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from syncverify.explain.repair.fix_search import find_fix
+from syncverify.explain.repair.diagnosis import find_fix
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.missing_orders import candidates
 from syncverify.explain.repair.source_edit import Edit

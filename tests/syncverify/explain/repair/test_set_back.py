@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from syncverify.explain.case import Case
-from syncverify.explain.repair.fix_search import find_fix
+from syncverify.explain.repair.diagnosis import find_fix
 from syncverify.explain.repair.left_over import left_over
 from syncverify.explain.repair.missing_lines import set_back
 from syncverify.explain.repair.source_edit import Source

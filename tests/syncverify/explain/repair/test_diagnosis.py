@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from syncverify.explain.case import Case
 from syncverify.explain.repair import diagnosis
-from syncverify.explain.repair.fix_search import find_fix
+from syncverify.explain.repair.diagnosis import find_fix
 from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.ran_lines import deciding_lines
 from syncverify.explain.repair.source_edit import source_of
