@@ -128,8 +128,7 @@ def _of_collectives(
     """Yield gradients that the number of elements of a reduction divides or multiplies."""
     value, divisor = expected.value(), expected.divisor
     launches = {each.numel: each for each in reductions_of(judgement, expected)}
-    known = {each.size for each in sizes_of(expected)}
-    for size in launches.keys() - {0, 1, *known}:
+    for size in launches.keys() - {0, 1, *sizes_of(expected).values()}:
         launch = launches[size]
         words = f"the number of elements that are reduced {where(launch)}"
         texts = {
@@ -149,7 +148,7 @@ def _each_time(
     """Yield gradients that each micro-batch divides, in the dtype of the gradient."""
     if expected.count == 1:
         return
-    for size, words, _ in sizes_of(expected):
+    for words, size in sizes_of(expected).items():
         for with_last in (True, False):
             text = in_every_micro_batch(size, words)
             text += "" if with_last else ", before the next one is added"

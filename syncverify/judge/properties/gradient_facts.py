@@ -113,6 +113,14 @@ class GradientFacts:
         """Tell whether a value, cast to the observed dtype, is the observed gradient."""
         return same_values(self.observed, value.to(self.observed.dtype))
 
+    def is_whole_in(self, launch: CollectiveLaunch) -> bool:
+        """Tell whether a contribution has the gradient from its first byte to its last."""
+        num_bytes = sum(
+            region.end_byte - region.start_byte for region in launch.regions
+        )
+        own = (slot for slot in launch.slots if slot.parameter == self.name)
+        return any(e.offset_bytes >= 0 and e.end_byte <= num_bytes for e in own)
+
     def memory(self, launch: CollectiveLaunch) -> Iterator[MemoryRegion]:
         """Yield the bytes from the first to the last one of the gradient in a contribution."""
         offset_bytes = 0
