@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -130,7 +130,7 @@ class Reference:
         key = (spec.name, rank, step, tuple(micro_batches))
         if key not in self.sums:
             shape = local_shape(self.scenario.mesh, spec, rank)
-            keys = [MicroBatchKey(spec.name, rank, step, m) for m in key[-1]]
+            keys = (MicroBatchKey(spec.name, rank, step, m) for m in key[-1])
             parts = [self.micro_batches[each] for each in keys]
             nothing = torch.zeros(shape, dtype=torch.float64)
             self.sums[key] = torch.stack([nothing, *parts]).sum(dim=0)
@@ -193,14 +193,15 @@ class ExpectedGradient:
         return torch.stack(parts).sum(dim=0) / self.divisor
 
     def total(
-        self, ranks: Iterable[int], micro_batches: Iterable[int] | None = None
+        self, ranks: Iterable[int], micro_batches: Sequence[int] | None = None
     ) -> torch.Tensor:
         """Sum `part` over the given ranks, in float64, undivided."""
-        chosen = None if micro_batches is None else tuple(micro_batches)
-        return torch.stack([self.part(rank, chosen) for rank in ranks]).sum(dim=0)
+        return torch.stack([self.part(rank, micro_batches) for rank in ranks]).sum(
+            dim=0
+        )
 
     def reduced(
-        self, ranks: Iterable[int], micro_batches: Iterable[int] | None = None
+        self, ranks: Iterable[int], micro_batches: Sequence[int] | None = None
     ) -> torch.Tensor:
         """Return what a reduction over the given ranks leaves: their sum, divided, in float64."""
         return self.total(ranks, micro_batches) / self.divisor
@@ -220,10 +221,8 @@ class ExpectedGradient:
 
     def may_be_none(self) -> bool:
         """Tell whether no rank contributes; then no gradient is as good as zeros."""
-        scenario = self.reference.scenario
-        return not step_plan.has_gradient(
-            scenario, self.spec, self.ranks, self.step, self.count
-        )
+        place = self.spec, self.ranks, self.step, self.count
+        return not step_plan.has_gradient(self.scenario, *place)
 
     def dtypes(self) -> set[str]:
         """Name the dtypes that the gradient may have."""
@@ -232,13 +231,12 @@ class ExpectedGradient:
 
     def comparable(self) -> tuple[int, ...]:
         """List the ranks whose local part has the same shape; of many the first ones."""
-        mesh = self.reference.scenario.mesh
-        shape = local_shape(mesh, self.spec, self.rank)
-        alike = (
-            rank
-            for rank in range(mesh.num_ranks)
-            if local_shape(mesh, self.spec, rank) == shape
+        mesh, spec = self.scenario.mesh, self.spec
+        shapes = (
+            (rank, local_shape(mesh, spec, rank)) for rank in range(mesh.num_ranks)
         )
+        own = local_shape(mesh, spec, self.rank)
+        alike = (rank for rank, shape in shapes if shape == own)
         return tuple(itertools.islice(alike, _MAX_ALIKE))
 
 

@@ -68,45 +68,39 @@ def with_circumstances(
     """
     found, known = list(findings), dict[int, tuple[Signs, _Contents]]()
     steps = [each.evidence.step or 0 for each in found]
+    hooked = [e for e in launches_of(judgement.records) if e.in_tensor_hook]
     for step in {*steps}:
         signs = after_earlier_steps(judgement.scenario, step, min(steps))
-        launches = (e for e in launches_of(judgement.records) if e.in_tensor_hook)
-        if any(launch.moment.step == step for launch in launches):
+        if any(launch.moment.step == step for launch in hooked):
             signs |= {Circumstance.IN_TENSOR_HOOK}
         known[step] = signs, _Contents(judgement, step)
-    for finding, step in zip(found, steps, strict=True):
-        (signs, contents), evidence = known[step], finding.evidence
-        meeting = ""
-        if finding.parameter is not None and finding.rank is not None:
-            meeting = contents.meeting(finding.parameter, finding.rank)
-        if meeting and isinstance(evidence, WrongGradient):
-            yield _mixed_up(finding, evidence, meeting, signs)
-            continue
-        if contents.may_differ and isinstance(evidence, WrongGradient):
+    for each, step in zip(found, steps, strict=True):
+        (signs, contents), evidence = known[step], each.evidence
+        if isinstance(evidence, WrongGradient):
+            name, rank = evidence.parameter, each.ranks[0]
+            if meeting := contents.meeting(name, rank):
+                clues = Clues.of_finding(
+                    each.clues.shows, signs | {Circumstance.OTHER_CONTENTS}
+                )
+                yield replace(
+                    each,
+                    cause="bucket_mismatch",
+                    summary=f"gradient of {name!r} on rank {rank}, step {step} is wrong: "
+                    f"{meeting}",
+                    evidence=replace(
+                        evidence, explanation=meeting, is_proven=True, readings=()
+                    ),
+                    clues=clues,
+                )
+                continue
             # The result may be that of other gradients.
-            if finding.cause == "result_dropped":
+            if contents.may_differ and each.cause == "result_dropped":
                 evidence = replace(evidence, is_proven=False)
-            if not evidence.is_proven:
+            if contents.may_differ and not evidence.is_proven:
                 signs |= {Circumstance.OTHER_CONTENTS}
-        signs = signs.union(*finding.clues.explained_by)
-        clues = Clues.of_finding(finding.clues.shows, signs)
-        yield replace(finding, evidence=evidence, clues=clues)
-
-
-def _mixed_up(
-    finding: Violation, evidence: WrongGradient, meeting: str, signs: Signs
-) -> Violation:
-    """Return the finding of a gradient that met another one in a collective."""
-    rank, step = evidence.rank, evidence.step
-    signs |= {Circumstance.OTHER_CONTENTS}
-    return replace(
-        finding,
-        cause="bucket_mismatch",
-        summary=f"gradient of {finding.parameter!r} on rank {rank}, step {step} is wrong: "
-        f"{meeting}",
-        evidence=replace(evidence, explanation=meeting, is_proven=True, readings=()),
-        clues=Clues.of_finding(finding.clues.shows, signs),
-    )
+        signs = signs.union(*each.clues.explained_by)
+        clues = Clues.of_finding(each.clues.shows, signs)
+        yield replace(each, evidence=evidence, clues=clues)
 
 
 def after_earlier_steps(scenario: Scenario, step: int, first_wrong: int) -> Signs:

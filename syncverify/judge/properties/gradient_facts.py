@@ -55,12 +55,10 @@ class GradientFacts:
         seen, trace = self.observation, self.rank_run.trace
         phase: Phase = "wait" if seen.micro_batch is None else "backward"
         call = Moment(phase, seen.step, seen.micro_batch)
-        returned = [
-            index
-            for index, record in enumerate(trace)
-            if isinstance(record, SubjectReturn) and record.moment == call
-        ]
-        return trace[: returned[-1] + 1] if returned else ()
+        for index, record in reversed([*enumerate(trace, start=1)]):
+            if isinstance(record, SubjectReturn) and record.moment == call:
+                return trace[:index]
+        return ()
 
     @cached_property
     def launches(self) -> list[CollectiveLaunch]:

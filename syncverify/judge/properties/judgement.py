@@ -214,9 +214,7 @@ def merge(
             found[0],
             property=name,
             ranks=tuple(sorted({rank for each in found for rank in each.ranks})),
-            parameters=tuple(
-                dict.fromkeys(p for each in found for p in each.parameters)
-            ),
+            parameters=(*dict.fromkeys(p for each in found for p in each.parameters),),
             clues=functools.reduce(operator.or_, (each.clues for each in found)),
         )
         for found in by_key.values()

@@ -449,26 +449,24 @@ def _gone(facts: GradientFacts) -> Iterator[Cause]:
 
 def _sent_from(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
     own = facts.expected.part(facts.rank).reshape(-1)
-    for launch in facts.launches:
+    for launch in facts.launches if own.any() else ():
         sent = facts.sent(launch).elements
         for slot in find_slots({facts.name: place}, launch.regions):
-            width = slot.num_bytes // len(own)
-            start = slot.offset_bytes // width
-            if sent is None or start < 0:  # sent from the middle of the gradient on
-                continue
-            if own.any() and torch.equal(sent[start : start + len(own)], own):
+            start = slot.offset_bytes // (slot.num_bytes // len(own))
+            # Below 0, it is sent from the middle of the gradient on.
+            here = None if sent is None or start < 0 else sent[start : start + len(own)]
+            if here is not None and torch.equal(here, own):
                 yield f"when it was sent {where(launch)}"
 
 
 def _seen_at(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
-    expected, region_after = facts.expected, dict(facts.region_after_each_call)
+    step, region_after = facts.expected.step, dict(facts.region_after_each_call)
     for seen in facts.rank_run.observations:
         if seen is facts.observation:
             return
-        at = Moment("backward", expected.step, seen.micro_batch)
+        at = Moment("backward", step, seen.micro_batch)
         gradient = seen.gradients[facts.name]
-        is_there = seen.step == expected.step and region_after.get(at) == place
-        if is_there and gradient is not None:
-            own = expected.part(facts.rank, range((seen.micro_batch or 0) + 1))
+        if gradient is not None and seen.step == step and region_after.get(at) == place:
+            own = facts.expected.part(facts.rank, range((seen.micro_batch or 0) + 1))
             if own.any() and torch.equal(gradient.double(), own):
                 yield f"after {at}"

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from syncverify.judge.ordering.missing_waits import streams_of
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
@@ -49,6 +50,7 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.regions import overlap
 from syncverify.trace.source_lines import NoLine, SourceLine, lines_among
 
 _property_of_order = functools.partial(
@@ -271,8 +273,8 @@ def _reductions_before(
     """Yield collectives of a step on the memory of a race, before a use of that step."""
     step = trace[index].moment.step
     for launch in launches_of(trace[:index]):
-        regions = (*launch.reads, *launch.writes)
-        if launch.moment.step == step and any(map(race.region.overlaps, regions)):
+        touched = (*launch.reads, *launch.writes)
+        if launch.moment.step == step and overlap(touched, [race.region]):
             yield launch
 
 
@@ -371,14 +373,10 @@ def _late_line(found: Unordered) -> Signs:
 def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:
     """Name the parameters of a pair, by the collectives that use the same memory."""
     uses = uses_of(found)
-    for use in uses:
-        if isinstance(use, CollectiveLaunch) and use.parameters:
-            return use.parameters
+    trace = judgement.run.ranks[found.rank].trace
     regions = [region for use in uses for region in (*use.reads, *use.writes)]
-    names = (
-        launch.parameters
-        for launch in launches_of(judgement.run.ranks[found.rank].trace)
-        for other in (*launch.reads, *launch.writes)
-        if any(one.overlaps(other) for one in regions)
+    touching = (
+        e for e in launches_of(trace) if overlap((*e.reads, *e.writes), regions)
     )
-    return next(names, ())
+    named = (e.parameters for e in launches_of(uses) if e.parameters)
+    return next(chain(named, (each.parameters for each in touching)), ())
