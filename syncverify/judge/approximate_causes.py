@@ -179,11 +179,11 @@ def _is_narrow_sum(
     """
     narrow = functools.partial(_narrow, dtype)
     own: torch.dtype = getattr(torch, expected.spec.effective_grad_dtype)
-    for values in _sums(expected, narrow):
-        for divided in _divided(values, expected.divisor, narrow):
-            same = [(each.to(own).double() == observed) for each in divided]
-            if torch.stack(same).any(dim=0).all():
-                return True
+    divided = (_divided(e, expected.divisor, narrow) for e in _sums(expected, narrow))
+    for values in itertools.chain.from_iterable(divided):
+        same = [(each.to(own).double() == observed) for each in values]
+        if torch.stack(same).any(dim=0).all():
+            return True
     return False
 
 
@@ -220,14 +220,13 @@ def _sums(expected: ExpectedGradient, narrow: _Round) -> Iterator[list[torch.Ten
         parts = [expected.part(rank, [m]) for m in range(expected.count)]
         exact[rank] = torch.stack(parts).sum(dim=0)
         rounded[rank] = _summed(map(narrow, parts), narrow)
+    factor = _reciprocal(by, narrow)
     for local in (exact, rounded):
         yield from _over_ranks(expected, local, narrow)
         if by > 1:
-            factor = _reciprocal(by, narrow)
-            for early in (
-                {rank: narrow(value / by) for rank, value in local.items()},
-                {rank: value * factor for rank, value in local.items()},
-            ):
+            divided = {rank: narrow(value / by) for rank, value in local.items()}
+            multiplied = {rank: value * factor for rank, value in local.items()}
+            for early in (divided, multiplied):
                 for sums in _over_ranks(expected, early, narrow):
                     # Undo the division: `_divided` divides again where it was not early.
                     yield [each * by for each in sums]

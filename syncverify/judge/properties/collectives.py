@@ -238,8 +238,7 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Violat
             local_gradient(judgement.reference, spec, rank, seen.step, micro_batch + 1),
             seen,
         )
-        for rank, rank_run in enumerate(judgement.run.ranks)
-        for seen in rank_run.observations
+        for rank, seen in judgement.seen("accumulated")
         if (micro_batch := seen.micro_batch) is not None
         and not judgement.was_refused(seen.step)
         for spec in judgement.scenario.trainable

@@ -114,20 +114,16 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
     memory that is not that of the gradients. Does not promise that clearing waits for work that
     still uses the buffer: `zero_grad_waits_for_reduce` does.
     """
-    for rank, rank_run in enumerate(judgement.run.ranks):
-        for observation in rank_run.observations:
-            if observation.point != "zeroed":
-                continue
-            for name, gradient in observation.gradients.items():
-                if gradient is not None and gradient.any():
-                    yield finding(
-                        "gradient_left",
-                        f"gradient of {name!r} on rank {rank} is not zero after zero_grad() of "
-                        f"step {observation.step}",
-                        rank,
-                        name,
-                        Evidence(rank=rank, step=observation.step),
-                    )
+    for rank, observation in judgement.seen("zeroed"):
+        for name, gradient in observation.gradients.items():
+            if gradient is not None and gradient.any():
+                step = observation.step
+                summary = (
+                    f"gradient of {name!r} on rank {rank} is not zero after zero_grad() of "
+                    f"step {step}"
+                )
+                evidence = Evidence(rank=rank, step=step)
+                yield finding("gradient_left", summary, rank, name, evidence)
 
 
 def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Violation]:
