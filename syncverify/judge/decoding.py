@@ -63,9 +63,11 @@ def explain(
             "wrong_dtype", f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
         )
     exact = observed.to(torch.float64)
-    if torch.equal(exact, value) or _overflows_alike(exact, value):
+    finite, seen = value.isfinite(), exact.isfinite()
+    # Finite elements are right, and the others are no numbers either.
+    if torch.equal(finite, seen) and torch.equal(exact[finite], value[finite]):
         return None
-    if not torch.isfinite(exact).all() and torch.isfinite(value).all():
+    if finite.all() and not seen.all():
         is_meant = only in {None, "misplaced"}
         moved = displaced(expected, observed) if is_meant else None
         return moved or Cause("not_finite", "it contains inf or nan")
@@ -77,9 +79,8 @@ def explain(
             return cause
     if only is not None:
         return None
-    if moved := displaced(expected, observed):
-        return moved
-    return _of_overflow(exact, value) or likeliest(expected, observed)
+    moved = displaced(expected, observed)
+    return moved or _of_overflow(exact, value) or likeliest(expected, observed)
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -89,14 +90,6 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     nan = one.isnan()
     return bool(nan.any()) and torch.equal(
         one.masked_fill(nan, 0), other.masked_fill(nan & other.isnan(), 0)
-    )
-
-
-def _overflows_alike(observed: torch.Tensor, value: torch.Tensor) -> bool:
-    """Tell whether finite elements are right, and the others are no numbers either."""
-    finite = value.isfinite()
-    return torch.equal(finite, observed.isfinite()) and torch.equal(
-        observed[finite], value[finite]
     )
 
 

@@ -158,9 +158,8 @@ class _Contents:
     def meeting(self, name: str, rank: int) -> str:
         """Tell, in words, where a gradient meets another one; "" if it does not."""
         for key, places in self._places.items():
-            own = places.get(rank)
             for peer, theirs in places.items():
-                for place in sorted(_crossed(name, own, theirs)):
+                for place in sorted(_crossed(name, places.get(rank), theirs)):
                     return (
                         f"on rank {rank} it is sent from element {place} of a bucket, and on "
                         f"rank {peer} it is not, in {self._launches[key]}"
@@ -173,11 +172,9 @@ def _crossed(name: str, own: _Places, theirs: _Places) -> Iterator[int]:
 
     Where both may have one and the same gradient, a value is equal by chance.
     """
-    if own is None or theirs is None:
-        return
-    for parameter, start in own:
-        mine = {one for one, at in own if at == start}
-        others = {other for other, at in theirs if at == start}
+    for parameter, start in own or ():
+        mine = {one for one, at in own or () if at == start}
+        others = {other for other, at in theirs or () if at == start}
         if parameter == name and others and not mine & others:
             yield start
 
@@ -211,9 +208,8 @@ def shown_signs(
     Zeros that nobody sent explain those that are in gradients of a single rank, too.
     `reductions` are those of the gradient in its step.
     """
-    is_zero = observed is not None and not observed.any()
     own: set[Sign] = {CauseSign(cause.kind)}
-    if is_zero and cause.kind in _OF_NO_LAUNCH:
+    if cause.kind in _OF_NO_LAUNCH and observed is not None and not observed.any():
         own.add(Circumstance.UNSENT_ZEROS)
     if cause.kind == "reduced_early":
         own |= {Incomplete(launch.source) for launch in reductions}
