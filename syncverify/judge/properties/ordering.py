@@ -53,8 +53,23 @@ from syncverify.trace.records import (
 from syncverify.trace.regions import overlap
 from syncverify.trace.source_lines import NoLine, SourceLine, lines_among
 
+_WHERE_RECORDED = (
+    "A rank reduces, and some memory is used on several streams (recorded on `sim`)."
+)
+
+
+def _reduces_recorded_memory(judgement: Judgement) -> bool:
+    return any(
+        any(launch.reduces for launch in launches_of(trace))
+        and any(isinstance(record, Access) for record in trace)
+        for trace in judgement.traces
+    )
+
+
 _property_of_order = functools.partial(
     Property,
+    condition=_WHERE_RECORDED,
+    applies=_reduces_recorded_memory,
     # A stream that stays current after a call makes later work run without an order.
     follows=("stream_context_is_restored",),
     leads_to=("every_rank_finishes",),
@@ -68,14 +83,6 @@ _NO_WAIT_MENDS = ("hook_too_early", BUFFER_SHARED)
 FALLBACK = "accumulated_unordered"
 
 
-def _reduces_recorded_memory(judgement: Judgement) -> bool:
-    return any(
-        any(launch.reduces for launch in launches_of(trace))
-        and any(isinstance(record, Access) for record in trace)
-        for trace in judgement.traces
-    )
-
-
 def _zeroes_recorded_memory(judgement: Judgement) -> bool:
     phases = (e.moment.phase for e in judgement.records if isinstance(e, Access))
     return "zero_grad" in phases
@@ -83,8 +90,6 @@ def _zeroes_recorded_memory(judgement: Judgement) -> bool:
 
 @_property_of_order(
     order=60,
-    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
-    applies=_reduces_recorded_memory,
     example="a launch that does not wait for the stream that filled its bucket",
 )
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]:
@@ -103,8 +108,6 @@ def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]
 
 @_property_of_order(
     order=70,
-    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
-    applies=_reduces_recorded_memory,
     example="a bucket that is refilled or copied out in flight",
 )
 def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violation]:
@@ -124,8 +127,6 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violati
 
 @_property_of_order(
     order=80,
-    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
-    applies=_reduces_recorded_memory,
     example="a `wait()` that waits for nothing, or on the wrong stream",
 )
 def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
@@ -182,7 +183,7 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
 @Property(
     needs=Needs.RUN,
     order=95,
-    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
+    condition=_WHERE_RECORDED,
     example="a `wait()` that is forgotten",
     is_of_scenarios=False,  # they have a property for each part of a step
 )
@@ -286,7 +287,7 @@ def _findings(
     left_over = _left_over(judgement, first)
     shows = _pair(first) | _late_line(first) | left_over
     # A stream that waits for another one orders all that it runs later, defects of their own
-    # included. So a remedy carries the pairs whose second use is not on the stream that it lets wait.
+    # included. So a remedy carries the pairs whose second use is on a stream that it lets not wait.
     edges = disorder.remedy.edges if disorder.remedy else ()
     waiting = {stream for edge in edges for stream in streams_of(edge)[:1]}
     for found in disorder.found:
