@@ -80,7 +80,7 @@ def unpacked_otherwise(facts: GradientFacts) -> Iterator[Cause]:
             text = (
                 f"its {packed.words()}, and unpacked in the order {_listed(names)}{by}"
             )
-            yield Cause(UNPACKED_OTHERWISE, text, lines=(packed.line, *reads))
+            yield Cause("unpacked_in_other_order", text, lines=(packed.line, *reads))
 
 
 def refused_order(judgement: Judgement, cause: str) -> Cause | None:
@@ -104,7 +104,9 @@ def refused_order(judgement: Judgement, cause: str) -> Cause | None:
                 f"the {packed.words()}, and unpacked in another order by {last.line}: the sizes "
                 f"are those of {_listed(names[0] for names in found)}"
             )
-            return Cause(UNPACKED_OTHERWISE, text, lines=(packed.line, last.line))
+            return Cause(
+                "unpacked_in_other_order", text, lines=(packed.line, last.line)
+            )
     return None
 
 
@@ -207,7 +209,7 @@ def refilled(facts: GradientFacts) -> Iterator[Cause]:
         found = _refill(facts.expected.reference, facts.rank, launch, facts.trace)
         if found is not None:
             text = f"{found.words()}, before its sum is copied back"
-            yield Cause(BUFFER_SHARED, text, lines=found.lines)
+            yield Cause("buffer_shared", text, lines=found.lines)
 
 
 def _refill(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
+from typing import NamedTuple
 
 import torch
 
@@ -15,8 +16,13 @@ from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
 
-# Cause, place, what both runs did there, rank, and name of a parameter.
-_Difference = tuple[str, str, tuple[str, str], int | None, str | None]
+
+class _Difference(NamedTuple):
+    cause: str
+    place: str
+    pair: tuple[str, str]  # what both runs did there
+    rank: int | None = None
+    parameter: str | None = None
 
 
 @Property(
@@ -60,16 +66,16 @@ def _differences(run: Run, again: Run) -> Iterator[_Difference]:
             if launch != another:
                 place = f"rank {rank}, collective {index}"
                 pair = str(launch or "nothing more"), str(another or "nothing more")
-                yield "acts_otherwise", place, pair, rank, None
+                yield _Difference("acts_otherwise", place, pair, rank)
         for seen, instead in zip(one.observations, other.observations, strict=False):
             for name in seen.gradients:
                 pair = _values(seen, name), _values(instead, name)
                 if pair[0] != pair[1]:
                     place = f"rank {rank}, gradient of {name!r}, step {seen.step}"
-                    yield "sums_otherwise", place, pair, rank, name
+                    yield _Difference("sums_otherwise", place, pair, rank, name)
     ends = _end(run), _end(again)
     if ends[0] != ends[1]:
-        yield "ends_otherwise", "the run ended", ends, None, None
+        yield _Difference("ends_otherwise", "the run ended", ends)
 
 
 def _compared(run: RankRun) -> list[TraceRecord]:

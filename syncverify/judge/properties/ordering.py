@@ -265,7 +265,7 @@ def _cause(judgement: Judgement, found: Unordered) -> str:
     # The first use may also be a part of a reduction, such as a copy of its result.
     if first_reduces or any(_reductions_before(trace, found, found.first_index)):
         return "touched_in_flight"
-    return FALLBACK
+    return "accumulated_unordered"
 
 
 def _reductions_before(
