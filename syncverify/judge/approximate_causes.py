@@ -179,11 +179,11 @@ def _is_narrow_sum(
     """
     narrow = functools.partial(_narrow, dtype)
     own: torch.dtype = getattr(torch, expected.spec.effective_grad_dtype)
-    for values in _sums(expected, narrow):
-        for divided in _divided(values, expected.divisor, narrow):
-            same = [(each.to(own).double() == observed) for each in divided]
-            if torch.stack(same).any(dim=0).all():
-                return True
+    divided = (_divided(e, expected.divisor, narrow) for e in _sums(expected, narrow))
+    for values in itertools.chain.from_iterable(divided):
+        same = [(each.to(own).double() == observed) for each in values]
+        if torch.stack(same).any(dim=0).all():
+            return True
     return False
 
 
@@ -200,16 +200,15 @@ def divided_each_time(
     added before the division, and else after it.
     """
     narrow = functools.partial(_narrow, dtype)
-
-    def accumulated(local: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
-        if with_last:
-            return narrow(narrow(local + more) / by)
-        return narrow(narrow(local / by) + more)
-
     local = dict[int, torch.Tensor]()
     for rank in expected.ranks:
-        parts = [expected.part(rank, [m]) for m in range(expected.count)]
-        local[rank] = functools.reduce(accumulated, parts, torch.zeros_like(parts[0]))
+        local[rank] = torch.zeros_like(expected.part(rank))
+        for m in range(expected.count):
+            more = expected.part(rank, [m])
+            if with_last:
+                local[rank] = narrow(narrow(local[rank] + more) / by)
+            else:
+                local[rank] = narrow(narrow(local[rank] / by) + more)
     yield from _over_ranks(expected, local, narrow)
 
 
@@ -221,14 +220,13 @@ def _sums(expected: ExpectedGradient, narrow: _Round) -> Iterator[list[torch.Ten
         parts = [expected.part(rank, [m]) for m in range(expected.count)]
         exact[rank] = torch.stack(parts).sum(dim=0)
         rounded[rank] = _summed(map(narrow, parts), narrow)
+    factor = _reciprocal(by, narrow)
     for local in (exact, rounded):
         yield from _over_ranks(expected, local, narrow)
         if by > 1:
-            factor = _reciprocal(by, narrow)
-            for early in (
-                {rank: narrow(value / by) for rank, value in local.items()},
-                {rank: value * factor for rank, value in local.items()},
-            ):
+            divided = {rank: narrow(value / by) for rank, value in local.items()}
+            multiplied = {rank: value * factor for rank, value in local.items()}
+            for early in (divided, multiplied):
                 for sums in _over_ranks(expected, early, narrow):
                     # Undo the division: `_divided` divides again where it was not early.
                     yield [each * by for each in sums]
@@ -246,27 +244,23 @@ def _reciprocal(by: int, narrow: _Round) -> torch.Tensor:
 def _deferred(
     expected: ExpectedGradient, narrow: _Round
 ) -> Iterator[list[torch.Tensor]]:
-    """Yield sums over groups of ranks that wait in the dtype for those of later micro-batches."""
+    """Yield sums over groups of ranks that wait in the dtype for those of later micro-batches.
+
+    Groups are equally large. They have neighbors, or ranks at equal distances.
+    """
+    ranks, count = expected.ranks, len(expected.ranks)
     if expected.count == 1:
         return
-    for groups in _groupings(expected.ranks):
-        waiting = [
-            _summed(
-                [narrow(expected.total(group, [m])) for m in range(expected.count)],
-                narrow,
-            )
-            for group in groups
-        ]
-        yield [torch.stack(waiting).sum(dim=0)]
-        yield [*_orders(waiting, narrow)]
-
-
-def _groupings(ranks: tuple[int, ...]) -> Iterator[list[tuple[int, ...]]]:
-    """Yield groups of neighbors, and of ranks at equal distances, that are equally large."""
-    count = len(ranks)
     for size in (n for n in range(1, count + 1) if count % n == 0):
-        yield [ranks[first : first + size] for first in range(0, count, size)]
-        yield [ranks[first :: count // size] for first in range(count // size)]
+        neighbors = [ranks[first : first + size] for first in range(0, count, size)]
+        apart = [ranks[first :: count // size] for first in range(count // size)]
+        for groups in (neighbors, apart):
+            waiting = list[torch.Tensor]()
+            for group in groups:
+                parts = [expected.total(group, [m]) for m in range(expected.count)]
+                waiting.append(_summed(map(narrow, parts), narrow))
+            yield [torch.stack(waiting).sum(dim=0)]
+            yield [*_orders(waiting, narrow)]
 
 
 def _divided(
@@ -343,8 +337,7 @@ def displaced(
     telling = [
         index
         for index, place in found.items()
-        if observed.reshape(-1)[index].isfinite()
-        and place.parameter != expected.spec.name
+        if observed.reshape(-1)[index].isfinite() and place[1] != expected.spec.name
     ]
     chance = min(1.0, len(places) * torch.finfo(observed.dtype).eps / 2)
     if is_proof and (not telling or chance ** len(telling) > _MAX_CHANCE):
@@ -377,5 +370,5 @@ def _places(
         for value in forms:
             for index, number in enumerate(value.to(dtype).reshape(-1).tolist()):
                 if number:
-                    places.setdefault(_key(number), RightElement(index, spec.name))
+                    places.setdefault(_key(number), (index, spec.name))
     return places

@@ -149,13 +149,13 @@ def _explaining(
 
 def _better_form(identity: Identity, others: list[Identity]) -> Identity | None:
     name, cause = identity
-    if cause in VAGUE_CAUSES:
-        precise = [one for one in others if one[1] not in VAGUE_CAUSES]
-        same = [one for one in precise if one[0] == name]
-        values = [one for one in precise if {one[0], name} <= _VALUE_NAMES]
-        if same or values:
-            return (same or values)[0]
-    return next((one for one in others if one[1] == cause), None)
+    same_cause = [one for one in others if one[1] == cause]
+    if cause not in VAGUE_CAUSES:
+        return next(iter(same_cause), None)
+    precise = [one for one in others if one[1] not in VAGUE_CAUSES]
+    same = [one for one in precise if one[0] == name]
+    values = [one for one in precise if {one[0], name} <= _VALUE_NAMES]
+    return next(iter((*same, *values, *same_cause)), None)
 
 
 def last_form(forms: Mapping[Identity, Identity], identity: Identity) -> Identity:

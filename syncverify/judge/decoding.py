@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
@@ -34,15 +33,8 @@ MAX_CHANCE = 0.02
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _LARGEST = torch.tensor([torch.finfo(e).max for e in _DTYPES], dtype=torch.float64)
 
+_OF_RANKS = "the number of ranks that contribute"
 CauseAndValue = tuple[Cause, torch.Tensor]
-
-
-class LikelyDivisor(NamedTuple):
-    """A number that may be mistaken for a divisor, what it counts, and whether a mean uses it."""
-
-    size: int
-    words: str
-    divides_mean: bool = False
 
 
 def explain(
@@ -71,9 +63,11 @@ def explain(
             "wrong_dtype", f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
         )
     exact = observed.to(torch.float64)
-    if torch.equal(exact, value) or _overflows_alike(exact, value):
+    finite, seen = value.isfinite(), exact.isfinite()
+    # Finite elements are right, and the others are no numbers either.
+    if torch.equal(finite, seen) and torch.equal(exact[finite], value[finite]):
         return None
-    if not torch.isfinite(exact).all() and torch.isfinite(value).all():
+    if finite.all() and not seen.all():
         is_meant = only in {None, "misplaced"}
         moved = displaced(expected, observed) if is_meant else None
         return moved or Cause("not_finite", "it contains inf or nan")
@@ -85,9 +79,8 @@ def explain(
             return cause
     if only is not None:
         return None
-    if moved := displaced(expected, observed):
-        return moved
-    return _of_overflow(exact, value) or likeliest(expected, observed)
+    moved = displaced(expected, observed)
+    return moved or _of_overflow(exact, value) or likeliest(expected, observed)
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -97,14 +90,6 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     nan = one.isnan()
     return bool(nan.any()) and torch.equal(
         one.masked_fill(nan, 0), other.masked_fill(nan & other.isnan(), 0)
-    )
-
-
-def _overflows_alike(observed: torch.Tensor, value: torch.Tensor) -> bool:
-    """Tell whether finite elements are right, and the others are no numbers either."""
-    finite = value.isfinite()
-    return torch.equal(finite, observed.isfinite()) and torch.equal(
-        observed[finite], value[finite]
     )
 
 
@@ -193,65 +178,61 @@ def _along_axes(
 
 
 def _wrong_ranks(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
+    subsets = _subsets(expected.comparable())
     # Subsets with the rank's own contribution first: a rank seldom loses that one.
-    subsets = sorted(
-        _subsets(expected.comparable()), key=lambda s: expected.rank not in s
-    )
-    for ranks in subsets:
-        if set(ranks) != set(expected.ranks):
+    for ranks in sorted(subsets, key=lambda some: expected.rank not in some):
+        if {*ranks} != {*expected.ranks}:
             yield _rank_cause(expected, ranks), expected.reduced(ranks)
 
 
 def _rank_cause(expected: ExpectedGradient, ranks: tuple[int, ...]) -> Cause:
-    missing = sorted(set(expected.ranks) - set(ranks))
-    foreign = sorted(set(ranks) - set(expected.ranks))
+    missing = sorted({*expected.ranks} - {*ranks})
+    foreign = sorted({*ranks} - {*expected.ranks})
     words = []
     if missing:
         words.append(f"the contributions of {named('rank', missing)} are missing")
     if foreign:
         words.append(f"{named('rank', foreign)} must not contribute but did")
-    contributing = tuple(sorted(ranks))
-    along = (axes for axes, those in _along_axes(expected) if those == contributing)
-    axes = next(along, None)
-    if axes is not None:
+    along = (e for e, those in _along_axes(expected) if those == tuple(sorted(ranks)))
+    if (axes := next(along, None)) is not None:
         words.append(f"as if it were reduced over mesh axes {axes} only")
     kind = "foreign_contribution" if foreign else "rank_contribution_missing"
     return Cause(kind, "; ".join(words))
 
 
 def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
-    for reduced in range(1, expected.count):
+    count = expected.count
+    for reduced in range(1, count if len(expected.ranks) > 1 else 1):
         early = expected.total(expected.ranks, range(reduced))
-        late = expected.part(expected.rank, range(reduced, expected.count))
-        if len(expected.ranks) > 1:
-            text = (
-                f"it was reduced after {reduced} of {expected.count} micro-batches; "
-                f"the later ones are rank {expected.rank}'s own"
-            )
-            cause = Cause("reduced_early", text)
-            yield cause, early / expected.divisor + late
-            yield cause, (early + late) / expected.divisor
-    yield from _reduced_every_time(expected)
-    for chosen in _subsets(tuple(range(expected.count))):
-        missing = sorted(set(range(expected.count)) - set(chosen))
-        if missing:
+        late = expected.part(expected.rank, range(reduced, count))
+        text = (
+            f"it was reduced after {reduced} of {count} micro-batches; "
+            f"the later ones are rank {expected.rank}'s own"
+        )
+        cause = Cause("reduced_early", text)
+        yield cause, early / expected.divisor + late
+        yield cause, (early + late) / expected.divisor
+    if count > 1 and len(expected.ranks) > 1:
+        value = expected.total(expected.ranks, [0])
+        for m in range(1, count):
+            value = value * len(expected.ranks) + expected.total(expected.ranks, [m])
+        text = "it was reduced after every micro-batch: the sum is summed again"
+        yield Cause("contribution_doubled", text), value / expected.divisor
+    for chosen in _subsets(tuple(range(count))):
+        if missing := sorted({*range(count)} - {*chosen}):
+            text = f"micro-batches {missing} of {count} are missing on every rank"
             value = expected.reduced(expected.ranks, chosen)
-            text = (
-                f"micro-batches {missing} of {expected.count} are missing on every rank"
-            )
             yield Cause("micro_batch_missing", text), value
     yield from _first_or_last_missing(expected)
 
 
 def _first_or_last_missing(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     """Yield sums without the first or the last micro-batches, reduced or not."""
-    for split in range(1, expected.count):
-        kept = (
-            (range(split, expected.count), f"the first {split}"),
-            (range(split), f"the last {expected.count - split}"),
-        )
-        for chosen, lost in kept:
-            text = f"{lost} of {expected.count} micro-batches are missing"
+    count = expected.count
+    for split in range(1, count):
+        lacks_last = range(split), f"the last {count - split}"
+        for chosen, lost in ((range(split, count), f"the first {split}"), lacks_last):
+            text = f"{lost} of {count} micro-batches are missing"
             value = expected.reduced(expected.ranks, chosen)
             yield Cause("micro_batch_missing", f"{text} on every rank"), value
             if len(expected.ranks) > 1:
@@ -271,16 +252,6 @@ def _reduced_without_earlier(expected: ExpectedGradient) -> Iterator[CauseAndVal
         cause = Cause("rank_contribution_missing", text)
         yield cause, own + summed / expected.divisor
         yield cause, (own + summed) / expected.divisor
-
-
-def _reduced_every_time(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
-    if expected.count < 2 or len(expected.ranks) == 1:
-        return
-    value = expected.total(expected.ranks, [0])
-    for m in range(1, expected.count):
-        value = value * len(expected.ranks) + expected.total(expected.ranks, [m])
-    text = "it was reduced after every micro-batch: the sum is summed again"
-    yield Cause("contribution_doubled", text), value / expected.divisor
 
 
 def _one_contribution(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
@@ -357,13 +328,12 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     if divisor > 2:  # twice the right gradient has several origins
         text = f"it is the sum over ranks {list(expected.ranks)} {_by_one(expected)}"
         yield Cause("scaled", text), expected.total(expected.ranks)
-    for each in sizes:
-        size, words, _ = each
+    for words, size in sizes.items():
         more = f", once more: its sum by {size * divisor} and not by {divisor}"
         text = f"it is divided by {size}, {words}{more if divisor > 1 else ''}"
         yield Cause("scaled", text), value / size
         if size == 2 or size != divisor:
-            yield Cause("scaled", _multiplied(expected, each)), value * size
+            yield Cause("scaled", _multiplied(expected, size, words)), value * size
         if size != divisor > 1:
             text = f"its sum is divided by {size}, {words}, not by {divisor}"
             yield Cause("scaled", text), value * divisor / size
@@ -374,7 +344,7 @@ def _known_factors(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
                 for r, m in expected.terms()
             ]
             yield Cause("scaled", text), torch.stack(parts).sum(dim=0)
-    if all(each.size != 2 for each in sizes):
+    if 2 not in sizes.values():
         yield Cause("scaled", "it is counted twice as a whole"), value * 2
 
 
@@ -383,30 +353,22 @@ def in_every_micro_batch(size: int, words: str) -> str:
     return f"it is divided by {size}, {words}, in every micro-batch"
 
 
-def sizes_of(expected: ExpectedGradient) -> list[LikelyDivisor]:
-    """Return the numbers over 1 that may be mistaken for a divisor."""
-    scenario = expected.reference.scenario
-    mesh, parameters = expected.mesh(), scenario.trainable
-    num_ranks = len(expected.ranks)
-    sizes = [
-        LikelyDivisor(
-            num_ranks, "the number of ranks that contribute", divides_mean=True
-        ),
-        LikelyDivisor(expected.count, "the number of accumulations"),
-        LikelyDivisor(mesh.num_ranks, "the world size"),
-        LikelyDivisor(expected.value().numel(), "the number of elements"),
-        LikelyDivisor(len(parameters), "the number of parameters"),
-        LikelyDivisor(
-            expected.reference.capabilities.divide_factor, "the declared factor"
-        ),
-    ]
-    if mesh.num_ranks == num_ranks:
-        del sizes[2]  # which would be a second name of the first number
+def sizes_of(expected: ExpectedGradient) -> dict[str, int]:
+    """Return the numbers over 1 that may be mistaken for a divisor, by what they count."""
+    mesh, num_ranks = expected.mesh(), len(expected.ranks)
+    is_world = mesh.num_ranks == num_ranks  # of which the size would be a second name
+    sizes = {
+        _OF_RANKS: num_ranks,
+        "the number of accumulations": expected.count,
+        "the world size": 1 if is_world else mesh.num_ranks,
+        "the number of elements": expected.value().numel(),
+        "the number of parameters": len(expected.scenario.trainable),
+        "the declared factor": expected.reference.capabilities.divide_factor,
+    }
     for axis, size in enumerate(mesh.shape):
         if ranks_along(mesh, (axis,), expected.rank) != expected.ranks:
-            words = f"the size of mesh axis {axis_name(mesh, axis)!r}"
-            sizes.append(LikelyDivisor(size, words))
-    return [each for each in sizes if each.size > 1]
+            sizes[f"the size of mesh axis {axis_name(mesh, axis)!r}"] = size
+    return {words: size for words, size in sizes.items() if size > 1}
 
 
 def _by_one(expected: ExpectedGradient) -> str:
@@ -420,17 +382,15 @@ def as_float(factor: int) -> float:
     return float(min(factor, 2**1023))
 
 
-def _multiplied(expected: ExpectedGradient, factor: LikelyDivisor) -> str:
+def _multiplied(expected: ExpectedGradient, size: int, words: str) -> str:
     """Describe a factor; twice the right gradient has several origins of one value."""
-    size, words, divides_mean = factor
     if size != 2:
         return f"it is multiplied by {size}, {words}"
     # A sum that two ranks sum again is doubled too.
     twice = "counted or reduced twice" if len(expected.ranks) == 2 else "counted twice"
-    if expected.divisor == 2 and divides_mean:
+    or_so = f"multiplied by 2, {words}"
+    if expected.divisor == 2 and words == _OF_RANKS:
         or_so = f"the sum is {_by_one(expected)}, {words}"
-    else:
-        or_so = f"multiplied by 2, {words}"
     return f"it is twice the right gradient: {twice}, or {or_so}"
 
 
@@ -457,14 +417,13 @@ def _donors(
     expected: ExpectedGradient,
 ) -> Iterator[tuple[ParameterSpec, tuple[int, ...]]]:
     """Yield each other parameter with the ranks on which it has as many elements."""
-    scenario, numel = expected.reference.scenario, expected.value().numel()
-    for other in scenario.trainable:
+    mesh, numel = expected.scenario.mesh, expected.value().numel()
+    for other in expected.scenario.trainable:
         if other.name != expected.spec.name:
-            numels = {
-                rank: math.prod(local_shape(scenario.mesh, other, rank))
-                for rank in expected.ranks
-            }
-            yield other, tuple(rank for rank in numels if numels[rank] == numel)
+            numels = (
+                (r, math.prod(local_shape(mesh, other, r))) for r in expected.ranks
+            )
+            yield other, tuple(rank for rank, count in numels if count == numel)
 
 
 def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -39,11 +39,12 @@ class MicroBatchKey(NamedTuple):
     micro_batch: int
 
 
+# An element of a gradient: its number in the flat gradient, and the parameter.
+RightElement = tuple[int, str]
 # Name of the parameter, global rank, step, and the micro-batches that are summed.
 SumKey = tuple[str, int, int, tuple[int, ...]]
 
 
-@dataclass(eq=False, repr=False)
 class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     """Local gradients of single micro-batches, in float64, on the CPU.
 
@@ -51,55 +52,45 @@ class MicroBatches(dict[MicroBatchKey, torch.Tensor]):
     a few ranks are judged.
     """
 
-    scenario: Scenario
-    device: torch.device = _CPU  # on which ranks are played
-    _played: set[int] = field(default_factory=set)
+    def __init__(self, scenario: Scenario, device: torch.device = _CPU) -> None:
+        super().__init__()
+        self._scenario = scenario
+        # Whole numbers are exact on each device, real numbers on the device of the ranks.
+        self._device = _CPU if scenario.module == PLAIN else device
+        self._played = set[int]()
 
     def __missing__(self, key: MicroBatchKey) -> torch.Tensor:
-        rank = key.rank
-        if rank in self._played or not 0 <= rank < self.scenario.mesh.num_ranks:
+        is_rank = 0 <= key.rank < self._scenario.mesh.num_ranks
+        if key.rank in self._played or not is_rank:
             raise KeyError(key)
-        self.play(rank)
+        self.play(key.rank)
         return self[key]
 
     def play(self, rank: int) -> None:
         """Run all micro-batches of one rank, without a synchronizer."""
         self._played.add(rank)
-        # Whole numbers are exact on each device, real numbers on the device of the ranks.
-        device = _CPU if self.scenario.module == PLAIN else self.device
-        with exact_arithmetic(device):
-            self._play(rank, device)
-
-    def _play(self, rank: int, device: torch.device) -> None:
+        scenario, trained = self._scenario, self._scenario.trainable
         # Each use is replaced by a plain product: other uses are under test themselves.
-        specs = (replace(spec, use=PLAIN) for spec in self.scenario.parameters)
-        plain = replace(self.scenario, parameters=tuple(specs))
-        model = build_model(plain, rank=rank, device=device, meshes=None)
-        trained = self.scenario.trainable
-        parameters = [model.parameters[spec.name] for spec in trained]
-        for step in range(self.scenario.num_steps + 1):
-            for micro_batch in range(step_plan.num_micro_batches(self.scenario, step)):
-                loss = model.loss(step=step, micro_batch=micro_batch)
-                with naming_layer(self.scenario.module):
-                    gradients = torch.autograd.grad(
-                        loss, parameters, materialize_grads=True
-                    )
-                runs = step_plan.runs(self.scenario, rank, step, micro_batch)
-                for spec, gradient in zip(trained, gradients, strict=True):
-                    is_trained = not step_plan.is_frozen(self.scenario, spec, step)
-                    exact = gradient.to(_CPU, torch.float64)
-                    noun = f"on another batch, the gradient of {spec.name!r}"
-                    require_finite(self.scenario.module, exact, noun)
-                    key = MicroBatchKey(spec.name, rank, step, micro_batch)
-                    counts = runs and is_trained
-                    self[key] = exact if counts else torch.zeros_like(exact)
-
-
-class RightElement(NamedTuple):
-    """An element of a gradient: its number in the flat gradient, and the parameter."""
-
-    number: int
-    parameter: str
+        specs = (replace(spec, use=PLAIN) for spec in scenario.parameters)
+        plain = replace(scenario, parameters=tuple(specs))
+        with exact_arithmetic(self._device):
+            model = build_model(plain, rank=rank, device=self._device, meshes=None)
+            parameters = [model.parameters[spec.name] for spec in trained]
+            for step in range(scenario.num_steps + 1):
+                for m in range(step_plan.num_micro_batches(scenario, step)):
+                    loss = model.loss(step=step, micro_batch=m)
+                    with naming_layer(scenario.module):
+                        gradients = torch.autograd.grad(
+                            loss, parameters, materialize_grads=True
+                        )
+                    runs = step_plan.runs(scenario, rank, step, m)
+                    for spec, gradient in zip(trained, gradients, strict=True):
+                        exact = gradient.to(_CPU, torch.float64)
+                        noun = f"on another batch, the gradient of {spec.name!r}"
+                        require_finite(scenario.module, exact, noun)
+                        counts = runs and not step_plan.is_frozen(scenario, spec, step)
+                        key = MicroBatchKey(spec.name, rank, step, m)
+                        self[key] = exact if counts else torch.zeros_like(exact)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -139,7 +130,7 @@ class Reference:
         key = (spec.name, rank, step, tuple(micro_batches))
         if key not in self.sums:
             shape = local_shape(self.scenario.mesh, spec, rank)
-            keys = [MicroBatchKey(spec.name, rank, step, m) for m in key[-1]]
+            keys = (MicroBatchKey(spec.name, rank, step, m) for m in key[-1])
             parts = [self.micro_batches[each] for each in keys]
             nothing = torch.zeros(shape, dtype=torch.float64)
             self.sums[key] = torch.stack([nothing, *parts]).sum(dim=0)
@@ -202,14 +193,15 @@ class ExpectedGradient:
         return torch.stack(parts).sum(dim=0) / self.divisor
 
     def total(
-        self, ranks: Iterable[int], micro_batches: Iterable[int] | None = None
+        self, ranks: Iterable[int], micro_batches: Sequence[int] | None = None
     ) -> torch.Tensor:
         """Sum `part` over the given ranks, in float64, undivided."""
-        chosen = None if micro_batches is None else tuple(micro_batches)
-        return torch.stack([self.part(rank, chosen) for rank in ranks]).sum(dim=0)
+        return torch.stack([self.part(rank, micro_batches) for rank in ranks]).sum(
+            dim=0
+        )
 
     def reduced(
-        self, ranks: Iterable[int], micro_batches: Iterable[int] | None = None
+        self, ranks: Iterable[int], micro_batches: Sequence[int] | None = None
     ) -> torch.Tensor:
         """Return what a reduction over the given ranks leaves: their sum, divided, in float64."""
         return self.total(ranks, micro_batches) / self.divisor
@@ -229,10 +221,8 @@ class ExpectedGradient:
 
     def may_be_none(self) -> bool:
         """Tell whether no rank contributes; then no gradient is as good as zeros."""
-        scenario = self.reference.scenario
-        return not step_plan.has_gradient(
-            scenario, self.spec, self.ranks, self.step, self.count
-        )
+        place = self.spec, self.ranks, self.step, self.count
+        return not step_plan.has_gradient(self.scenario, *place)
 
     def dtypes(self) -> set[str]:
         """Name the dtypes that the gradient may have."""
@@ -241,13 +231,12 @@ class ExpectedGradient:
 
     def comparable(self) -> tuple[int, ...]:
         """List the ranks whose local part has the same shape; of many the first ones."""
-        mesh = self.reference.scenario.mesh
-        shape = local_shape(mesh, self.spec, self.rank)
-        alike = (
-            rank
-            for rank in range(mesh.num_ranks)
-            if local_shape(mesh, self.spec, rank) == shape
+        mesh, spec = self.scenario.mesh, self.spec
+        shapes = (
+            (rank, local_shape(mesh, spec, rank)) for rank in range(mesh.num_ranks)
         )
+        own = local_shape(mesh, spec, self.rank)
+        alike = (rank for rank, shape in shapes if shape == own)
         return tuple(itertools.islice(alike, _MAX_ALIKE))
 
 

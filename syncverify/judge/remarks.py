@@ -226,20 +226,16 @@ def _lines(launch: records.CollectiveLaunch) -> tuple[Origin, ...]:
 
 
 def _data(launch: records.CollectiveLaunch) -> tuple[tuple[object, int], ...]:
-    regions = launch.regions or launch.written
-    starts = [_start_byte(region, launch) for region in regions]
-    known = [*zip(launch.data_names, starts, strict=False)]
+    regions, known = launch.regions or launch.written, list[tuple[str, int]]()
+    for name, region in zip(launch.data_names, regions, strict=False):
+        # The result of an all-gather in place starts at one byte on all ranks.
+        is_gathered = launch.operation.startswith("all_gather")
+        results = launch.written if is_gathered else ()
+        starts = [e.start_byte for e in results if e.storage == region.storage]
+        known.append((name, min(starts, default=region.start_byte)))
     if known and all(name for name, _ in known):
         return tuple(known)
     return tuple((region.storage, region.start_byte) for region in regions)
-
-
-def _start_byte(region: MemoryRegion, launch: records.CollectiveLaunch) -> int:
-    """Return where data starts; of an all-gather in place, where its result starts on each rank."""
-    results = (e.start_byte for e in launch.written if e.storage == region.storage)
-    if launch.operation.startswith("all_gather"):
-        return min(results, default=region.start_byte)
-    return region.start_byte
 
 
 def _tags(run: Run) -> Iterator[Remark]:

@@ -49,7 +49,7 @@ Note [What fits by chance]
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import torch
 
@@ -94,10 +94,17 @@ def explain_rounded(
     malformed = explain(expected, observed, only="not_finite")
     if observed is None or malformed is not None:
         return malformed
-    exact, value = observed.to(torch.float64), expected.value()
-    bound = error_bound(expected)
-    return _only_cause(expected, exact, bound) or _out_of_bound(
-        (exact - value).abs(), bound
+    exact, bound = observed.to(torch.float64), error_bound(expected)
+    if known := _only_cause(expected, exact, bound):
+        return known
+    error = (exact - expected.value()).abs().reshape(-1)
+    ratios = error / bound.reshape(-1)
+    worst = int(ratios.argmax())
+    return Cause(
+        "out_of_bound",
+        f"{int((ratios > 1).sum())} of {len(ratios)} elements are farther off than rounding "
+        f"can be, element {worst} (flattened) the most: by "
+        f"{error[worst]:.3g}, {ratios[worst]:.3g} times the bound",
     )
 
 
@@ -105,7 +112,8 @@ def _only_cause(
     expected: ExpectedGradient, exact: torch.Tensor, bound: torch.Tensor
 ) -> Cause | None:
     """Return the one known cause that fits; None if several fit, or one may by chance."""
-    value, fitting, num_candidates = expected.value(), list[_Fit](), 0
+    value, num_candidates = expected.value(), 0
+    fitting = list[tuple[Cause, torch.Tensor, float]]()
     for cause, candidate in explanations(expected):
         num_candidates += 1
         leeway = _LEEWAY * (bound + bound / (1 + value.abs()) * candidate.abs())
@@ -113,26 +121,18 @@ def _only_cause(
             return cause  # all zeros: no rounding of a sum gives them
         told_apart = (candidate - value).abs() > leeway
         if told_apart.any() and ((exact - candidate).abs() <= leeway).all():
-            chance = (leeway / expected.magnitude())[told_apart].clamp(max=1).prod()
-            fitting.append(_Fit(cause, candidate, float(chance)))
-    if not fitting or any(not _agree(fitting[0], other) for other in fitting):
+            # The share of numbers that would fit as well.
+            shares = (leeway / expected.magnitude())[told_apart].clamp(max=1)
+            fitting.append((cause, candidate, float(shares.prod())))
+    if not fitting:
         return None
-    first = fitting[0]
-    return first.cause if first.chance * num_candidates < _MAX_CHANCE else None
-
-
-class _Fit(NamedTuple):
-    """A cause that fits, its value, and the share of numbers that would fit as well."""
-
-    cause: Cause
-    candidate: torch.Tensor
-    chance: float
-
-
-def _agree(one: _Fit, other: _Fit) -> bool:
-    """Tell whether two causes are of one kind, or two words for one value."""
-    is_same_value = torch.allclose(one.candidate, other.candidate, rtol=_SAME, atol=0)
-    return one.cause.kind == other.cause.kind or is_same_value
+    cause, first, chance = fitting[0]
+    for other, candidate, _ in fitting[1:]:
+        # Two words for one value agree, as causes of one kind do.
+        is_same = torch.allclose(first, candidate, rtol=_SAME, atol=0)
+        if other.kind != cause.kind and not is_same:
+            return None
+    return cause if chance * num_candidates < _MAX_CHANCE else None
 
 
 def _is_within_bound(expected: ExpectedGradient, observed: torch.Tensor) -> bool:
@@ -141,14 +141,3 @@ def _is_within_bound(expected: ExpectedGradient, observed: torch.Tensor) -> bool
         return False
     error = (observed.to(torch.float64) - value).abs()
     return bool((error <= error_bound(expected)).all())
-
-
-def _out_of_bound(error: torch.Tensor, bound: torch.Tensor) -> Cause:
-    ratios = (error / bound).reshape(-1)
-    worst = int(ratios.argmax())
-    return Cause(
-        "out_of_bound",
-        f"{int((ratios > 1).sum())} of {len(ratios)} elements are farther off than rounding "
-        f"can be, element {worst} (flattened) the most: by "
-        f"{error.reshape(-1)[worst]:.3g}, {ratios[worst]:.3g} times the bound",
-    )

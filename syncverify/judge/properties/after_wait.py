@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 
@@ -140,25 +141,16 @@ def _replicas(judgement: Judgement) -> list[_Replicas]:
 def _owners(judgement: Judgement, replicas: _Replicas) -> frozenset[int]:
     """Return the owners by `owner()`, or the one that Note [The owner of a gradient] names."""
     owned = {rank: judgement.run.ranks[rank].owned for rank in replicas.ranks}
+    name, num_own = replicas.parameter, Counter[int]()
     if None not in owned.values():
-        name = replicas.parameter
         return frozenset(rank for rank, names in owned.items() if name in (names or ()))
     num_right = Counter(rank for ranks in replicas.right.values() for rank in ranks)
-    # A rank that was sent nothing is an unlikely owner: its gradient explains less.
-    num_own = Counter(
-        rank
-        for by_rank in replicas.seen.values()
-        for rank, pair in by_rank.items()
-        if _is_own(*pair)
-    )
+    # A rank that was sent nothing, and has what its own backwards left, is an unlikely owner: its
+    # gradient explains less.
+    for expected, observation in chain(*(e.values() for e in replicas.seen.values())):
+        observed, own = observation.gradients[name], expected.part(expected.rank)
+        num_own[expected.rank] += observed is None or torch.equal(
+            observed.to(own.dtype), own
+        )
     ranking = sorted(replicas.ranks, key=lambda r: (-num_right[r], num_own[r], r))
     return frozenset(ranking[:1])
-
-
-def _is_own(expected: ExpectedGradient, observation: Observation) -> bool:
-    """Tell whether a gradient is what the rank's own backwards left."""
-    observed = observation.gradients[expected.spec.name]
-    own = expected.part(expected.rank)
-    return observed is None or (
-        observed.shape == own.shape and torch.equal(observed.to(own.dtype), own)
-    )

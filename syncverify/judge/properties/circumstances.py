@@ -68,45 +68,39 @@ def with_circumstances(
     """
     found, known = list(findings), dict[int, tuple[Signs, _Contents]]()
     steps = [each.evidence.step or 0 for each in found]
+    hooked = [e for e in launches_of(judgement.records) if e.in_tensor_hook]
     for step in {*steps}:
         signs = after_earlier_steps(judgement.scenario, step, min(steps))
-        launches = (e for e in launches_of(judgement.records) if e.in_tensor_hook)
-        if any(launch.moment.step == step for launch in launches):
+        if any(launch.moment.step == step for launch in hooked):
             signs |= {Circumstance.IN_TENSOR_HOOK}
         known[step] = signs, _Contents(judgement, step)
-    for finding, step in zip(found, steps, strict=True):
-        (signs, contents), evidence = known[step], finding.evidence
-        meeting = ""
-        if finding.parameter is not None and finding.rank is not None:
-            meeting = contents.meeting(finding.parameter, finding.rank)
-        if meeting and isinstance(evidence, WrongGradient):
-            yield _mixed_up(finding, evidence, meeting, signs)
-            continue
-        if contents.may_differ and isinstance(evidence, WrongGradient):
+    for each, step in zip(found, steps, strict=True):
+        (signs, contents), evidence = known[step], each.evidence
+        if isinstance(evidence, WrongGradient):
+            name, rank = evidence.parameter, each.ranks[0]
+            if meeting := contents.meeting(name, rank):
+                clues = Clues.of_finding(
+                    each.clues.shows, signs | {Circumstance.OTHER_CONTENTS}
+                )
+                yield replace(
+                    each,
+                    cause="bucket_mismatch",
+                    summary=f"gradient of {name!r} on rank {rank}, step {step} is wrong: "
+                    f"{meeting}",
+                    evidence=replace(
+                        evidence, explanation=meeting, is_proven=True, readings=()
+                    ),
+                    clues=clues,
+                )
+                continue
             # The result may be that of other gradients.
-            if finding.cause == "result_dropped":
+            if contents.may_differ and each.cause == "result_dropped":
                 evidence = replace(evidence, is_proven=False)
-            if not evidence.is_proven:
+            if contents.may_differ and not evidence.is_proven:
                 signs |= {Circumstance.OTHER_CONTENTS}
-        signs = signs.union(*finding.clues.explained_by)
-        clues = Clues.of_finding(finding.clues.shows, signs)
-        yield replace(finding, evidence=evidence, clues=clues)
-
-
-def _mixed_up(
-    finding: Violation, evidence: WrongGradient, meeting: str, signs: Signs
-) -> Violation:
-    """Return the finding of a gradient that met another one in a collective."""
-    rank, step = evidence.rank, evidence.step
-    signs |= {Circumstance.OTHER_CONTENTS}
-    return replace(
-        finding,
-        cause="bucket_mismatch",
-        summary=f"gradient of {finding.parameter!r} on rank {rank}, step {step} is wrong: "
-        f"{meeting}",
-        evidence=replace(evidence, explanation=meeting, is_proven=True, readings=()),
-        clues=Clues.of_finding(finding.clues.shows, signs),
-    )
+        signs = signs.union(*each.clues.explained_by)
+        clues = Clues.of_finding(each.clues.shows, signs)
+        yield replace(each, evidence=evidence, clues=clues)
 
 
 def after_earlier_steps(scenario: Scenario, step: int, first_wrong: int) -> Signs:
@@ -164,9 +158,8 @@ class _Contents:
     def meeting(self, name: str, rank: int) -> str:
         """Tell, in words, where a gradient meets another one; "" if it does not."""
         for key, places in self._places.items():
-            own = places.get(rank)
             for peer, theirs in places.items():
-                for place in sorted(_crossed(name, own, theirs)):
+                for place in sorted(_crossed(name, places.get(rank), theirs)):
                     return (
                         f"on rank {rank} it is sent from element {place} of a bucket, and on "
                         f"rank {peer} it is not, in {self._launches[key]}"
@@ -179,11 +172,9 @@ def _crossed(name: str, own: _Places, theirs: _Places) -> Iterator[int]:
 
     Where both may have one and the same gradient, a value is equal by chance.
     """
-    if own is None or theirs is None:
-        return
-    for parameter, start in own:
-        mine = {one for one, at in own if at == start}
-        others = {other for other, at in theirs if at == start}
+    for parameter, start in own or ():
+        mine = {one for one, at in own or () if at == start}
+        others = {other for other, at in theirs or () if at == start}
         if parameter == name and others and not mine & others:
             yield start
 
@@ -217,9 +208,8 @@ def shown_signs(
     Zeros that nobody sent explain those that are in gradients of a single rank, too.
     `reductions` are those of the gradient in its step.
     """
-    is_zero = observed is not None and not observed.any()
     own: set[Sign] = {CauseSign(cause.kind)}
-    if is_zero and cause.kind in _OF_NO_LAUNCH:
+    if cause.kind in _OF_NO_LAUNCH and observed is not None and not observed.any():
         own.add(Circumstance.UNSENT_ZEROS)
     if cause.kind == "reduced_early":
         own |= {Incomplete(launch.source) for launch in reductions}

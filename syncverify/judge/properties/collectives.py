@@ -119,9 +119,22 @@ def _too_few_elements(
         if len(ranks := layout.contributing_ranks(scenario.mesh, spec, rank)) > 1
         and step_plan.has_gradient(scenario, spec, ranks, step)
     )
-    # An all-gather whose parts are summed locally reduces as well.
-    exchanged = sum(_num_exchanged(judgement, launch) for launch in launches)
-    if exchanged < owed and not _is_right(judgement, rank, step):
+    # An all-gather whose parts are summed locally reduces as well. A collective that reduces
+    # nothing moves bytes: two elements of 16 bits fit into a word of 32 bits.
+    least = min(map(layout.itemsize, scenario.trainable), default=1)
+    exchanged = 0
+    for launch in launches:
+        exchanged += launch.numel
+        if not launch.reduces and launch.numel:
+            moved_bytes = launch.numel * int(getattr(torch, launch.dtype).itemsize)
+            exchanged += max(0, moved_bytes // least - launch.numel)
+    # Values may show that all gradients of the rank are reduced in the step.
+    is_right = (
+        explain(expected, observation.gradients[expected.spec.name]) is None
+        for expected, observation in on_all_ranks(judgement, reduced=True)
+        if expected.rank == rank and observation.step == step
+    )
+    if exchanged < owed and not (judgement.run.carries_data and all(is_right)):
         yield finding(
             "not_reduced",
             f"rank {rank} has to reduce {owed} elements in step {step}, but exchanged "
@@ -137,26 +150,6 @@ def _too_few_elements(
             ),
             explained_by=_LOSSES,
         )
-
-
-def _num_exchanged(judgement: Judgement, launch: CollectiveLaunch) -> int:
-    """Count the gradient elements that a collective has room for."""
-    # A collective that reduces nothing moves bytes: two elements of 16 bits fit into a word
-    # of 32 bits.
-    trained = judgement.scenario.trainable
-    if launch.reduces or not launch.numel:
-        return launch.numel
-    moved_bytes = launch.numel * int(getattr(torch, launch.dtype).itemsize)
-    return max(launch.numel, moved_bytes // min(map(layout.itemsize, trained)))
-
-
-def _is_right(judgement: Judgement, rank: int, step: int) -> bool:
-    """Tell whether values show that all gradients of a rank are reduced in a step."""
-    return judgement.run.carries_data and all(
-        explain(expected, observation.gradients[expected.spec.name]) is None
-        for expected, observation in on_all_ranks(judgement, reduced=True)
-        if expected.rank == rank and observation.step == step
-    )
 
 
 def _keeps_a_cap(judgement: Judgement) -> bool:
@@ -241,8 +234,7 @@ def accumulation_is_local_until_reduced(judgement: Judgement) -> Iterator[Violat
             local_gradient(judgement.reference, spec, rank, seen.step, micro_batch + 1),
             seen,
         )
-        for rank, rank_run in enumerate(judgement.run.ranks)
-        for seen in rank_run.observations
+        for rank, seen in judgement.seen("accumulated")
         if (micro_batch := seen.micro_batch) is not None
         and not judgement.was_refused(seen.step)
         for spec in judgement.scenario.trainable

@@ -80,7 +80,7 @@ def unpacked_otherwise(facts: GradientFacts) -> Iterator[Cause]:
             text = (
                 f"its {packed.words()}, and unpacked in the order {_listed(names)}{by}"
             )
-            yield Cause(UNPACKED_OTHERWISE, text, lines=(packed.line, *reads))
+            yield Cause("unpacked_in_other_order", text, lines=(packed.line, *reads))
 
 
 def refused_order(judgement: Judgement, cause: str) -> Cause | None:
@@ -104,8 +104,9 @@ def refused_order(judgement: Judgement, cause: str) -> Cause | None:
                 f"the {packed.words()}, and unpacked in another order by {last.line}: the sizes "
                 f"are those of {_listed(names[0] for names in found)}"
             )
-            lines = packed.line, last.line
-            return Cause(UNPACKED_OTHERWISE, text, lines=lines)
+            return Cause(
+                "unpacked_in_other_order", text, lines=(packed.line, last.line)
+            )
     return None
 
 
@@ -132,8 +133,7 @@ def _unpacked(facts: GradientFacts, packed: _Packed) -> tuple[str, ...] | None:
 
     None where a gradient is no part of the bucket, or any of two.
     """
-    ends, places = dict[str, int](), dict[str, int]()
-    bucket = _sums(facts, packed)
+    places, bucket = list[tuple[int, int, str]](), _sums(facts, packed)
     for name in packed.starts:
         gradient = facts.observation.gradients.get(name)
         if gradient is None or not 0 < gradient.numel() <= len(bucket):
@@ -143,25 +143,24 @@ def _unpacked(facts: GradientFacts, packed: _Packed) -> tuple[str, ...] | None:
         found = (windows == flat).all(dim=1).nonzero().reshape(-1).tolist()
         if len(found) != 1:
             return None
-        places[name], ends[name] = found[0], found[0] + len(flat)
-    names = tuple(sorted(places, key=places.__getitem__))
-    pairs = itertools.pairwise(names)
-    is_apart = all(ends[one] <= places[other] for one, other in pairs)
-    return names if is_apart else None
+        places.append((found[0], found[0] + len(flat), name))
+    pairs = itertools.pairwise(sorted(places))
+    is_apart = all(end <= start for (_, end, _), (start, _, _) in pairs)
+    return tuple(name for *_, name in sorted(places)) if is_apart else None
 
 
 def _sums(facts: GradientFacts, packed: _Packed) -> torch.Tensor:
     """Return the right sums in the places of the gradients; float64, shape (numel,)."""
-    reference = facts.expected.reference
-    specs = {spec.name: spec for spec in reference.scenario.trainable}
+    reference, step = facts.expected.reference, facts.expected.step
     sums = {
-        start: reference.reduced(specs[name], facts.rank, facts.expected.step)
-        for name, start in packed.starts.items()
+        packed.starts[spec.name]: reference.reduced(spec, facts.rank, step).reshape(-1)
+        for spec in reference.scenario.trainable
+        if spec.name in packed.starts
     }
     size = max(start + each.numel() for start, each in sums.items())
     bucket = torch.zeros(size, dtype=torch.float64)
-    for start, each in sums.items():
-        bucket[start : start + each.numel()] = each.reshape(-1)
+    for start in sorted(sums):
+        bucket[start : start + sums[start].numel()] = sums[start]
     return bucket
 
 
@@ -210,7 +209,7 @@ def refilled(facts: GradientFacts) -> Iterator[Cause]:
         found = _refill(facts.expected.reference, facts.rank, launch, facts.trace)
         if found is not None:
             text = f"{found.words()}, before its sum is copied back"
-            yield Cause(BUFFER_SHARED, text, lines=found.lines)
+            yield Cause("buffer_shared", text, lines=found.lines)
 
 
 def _refill(

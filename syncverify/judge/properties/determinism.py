@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
+from typing import NamedTuple
 
 import torch
 
@@ -14,6 +15,14 @@ from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.plain_text import named
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.run import Observation, RankRun, Run
+
+
+class _Difference(NamedTuple):
+    cause: str
+    place: str
+    pair: tuple[str, str]  # what both runs did there
+    rank: int | None = None
+    parameter: str | None = None
 
 
 @Property(
@@ -36,27 +45,37 @@ def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
     Does not promise: that two processes agree, where hashes of strings differ; the gloo
     backend plays that. Local work is not compared: buckets may be cleared in any order.
     """
-    if judgement.again is not None:
-        yield from islice(_differences(judgement.run, judgement.again), 1)
+    found = (
+        _differences(judgement.run, judgement.again) if judgement.again else iter(())
+    )
+    for cause, place, (first, again), rank, name in islice(found, 1):
+        yield finding(
+            cause,
+            f"a second run of the same scenario and schedule acted differently: {place}",
+            rank,
+            name,
+            PlayedAgain(first=first, again=again),
+            explained_by=frozenset({Circumstance.OTHER_CONTENTS}),
+        )
 
 
-def _differences(run: Run, again: Run) -> Iterator[Violation]:
+def _differences(run: Run, again: Run) -> Iterator[_Difference]:
     for rank, (one, other) in enumerate(zip(run.ranks, again.ranks, strict=True)):
         launches = zip_longest(_compared(one), _compared(other))
         for index, (launch, another) in enumerate(launches):
             if launch != another:
                 place = f"rank {rank}, collective {index}"
                 pair = str(launch or "nothing more"), str(another or "nothing more")
-                yield _finding("acts_otherwise", place, *pair, rank)
+                yield _Difference("acts_otherwise", place, pair, rank)
         for seen, instead in zip(one.observations, other.observations, strict=False):
             for name in seen.gradients:
                 pair = _values(seen, name), _values(instead, name)
                 if pair[0] != pair[1]:
                     place = f"rank {rank}, gradient of {name!r}, step {seen.step}"
-                    yield _finding("sums_otherwise", place, *pair, rank, name)
+                    yield _Difference("sums_otherwise", place, pair, rank, name)
     ends = _end(run), _end(again)
     if ends[0] != ends[1]:
-        yield _finding("ends_otherwise", "the run ended", *ends, None)
+        yield _Difference("ends_otherwise", "the run ended", ends)
 
 
 def _compared(run: RankRun) -> list[TraceRecord]:
@@ -81,21 +100,3 @@ def _end(run: Run) -> str:
         return "all ranks reached their end"
     fault = f"{run.fault.kind} {run.fault.identity}".strip()
     return f"{fault} on {named('rank', run.fault.ranks)}"
-
-
-def _finding(
-    cause: str,
-    place: str,
-    first: str,
-    second: str,
-    rank: int | None,
-    parameter: str | None = None,
-) -> Violation:
-    return finding(
-        cause,
-        f"a second run of the same scenario and schedule acted differently: {place}",
-        rank,
-        parameter,
-        PlayedAgain(first=first, again=second),
-        explained_by=frozenset({Circumstance.OTHER_CONTENTS}),
-    )

@@ -282,8 +282,7 @@ def _comes_before(one: _Identity, other: _Identity, order: Sequence[_Identity]) 
 
 def _judged(side: _Side) -> Odd:
     """Tell whether the rank skipped Y, or X is one too many: `Note [Skipped, or one too many]`."""
-    signs = (find(side) for find in (_by_place, _by_next, _by_order, _by_line))
-    is_extra = next((sign for sign in signs if sign is not None), None)
+    is_extra = next((sign for sign in _signs(side) if sign is not None), None)
     return Odd(
         side.rank,
         None if is_extra is True else side.due,
@@ -291,9 +290,26 @@ def _judged(side: _Side) -> Odd:
     )
 
 
-def _by_place(side: _Side) -> bool | None:
+def _signs(side: _Side) -> Iterator[bool | None]:
+    """Yield what each sign tells: True if X is one too many, False if Y was skipped."""
     issued, due = side.places
-    return None if issued == due else issued < due
+    yield None if issued == due else issued < due
+    yield _by_next(side)
+    x, y, before = side.own[0], side.theirs[0], side.before
+    pairs, last = {*itertools.pairwise(before)}, before[-1:]
+    if [x] == last and (y, x) not in pairs and (x, y) in pairs:
+        yield True
+    if [x] != last and (y, x) in pairs and (*last, x) not in pairs:
+        yield False
+    heads = (x, y, *last)
+    lines = lines_among(identity[0][-1] for identity in heads)
+    functions = {line._replace(number=0) for line in lines}
+    if x not in before and len(lines) == len(heads) and len(functions) == 1:
+        own, theirs, *met = (line.number for line in lines)
+        if own < theirs:
+            yield True
+        if own > theirs and all(number < theirs for number in met):
+            yield False
 
 
 def _by_next(side: _Side) -> bool | None:
@@ -303,26 +319,6 @@ def _by_next(side: _Side) -> bool | None:
 
 def _agree(one: Sequence[_Identity], other: Sequence[_Identity]) -> bool:
     return bool(one and other) and all(a == b for a, b in zip(one, other, strict=False))
-
-
-def _by_order(side: _Side) -> bool | None:
-    x, y, before = side.own[0], side.theirs[0], side.before
-    pairs, last = {*itertools.pairwise(before)}, before[-1:]
-    if [x] == last:
-        return True if (y, x) not in pairs and (x, y) in pairs else None
-    return False if (y, x) in pairs and (*last, x) not in pairs else None
-
-
-def _by_line(side: _Side) -> bool | None:
-    heads = (side.own[0], side.theirs[0], *side.before[-1:])
-    lines = lines_among(identity[0][-1] for identity in heads)
-    functions = {line._replace(number=0) for line in lines}
-    if side.own[0] in side.before or len(lines) < len(heads) or len(functions) > 1:
-        return None
-    x, y, *last = (line.number for line in lines)
-    if x < y:
-        return True
-    return False if x > y and all(line < y for line in last) else None
 
 
 def _identity(launch: CollectiveLaunch) -> _Identity:

@@ -26,7 +26,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 
@@ -93,13 +93,9 @@ def reductions_of(
     judgement: Judgement, expected: ExpectedGradient
 ) -> list[CollectiveLaunch]:
     """List the rank's reductions of the step that name the parameter, or else all."""
-    reductions = [
-        launch
-        for launch in launches_of(judgement.run.ranks[expected.rank].trace)
-        if launch.moment.step == expected.step and launch.reduces
-    ]
-    own = [each for each in reductions if expected.spec.name in each.parameters]
-    return own or reductions
+    launches = launches_of(judgement.run.ranks[expected.rank].trace)
+    reductions = [e for e in launches if e.reduces and e.moment.step == expected.step]
+    return [e for e in reductions if expected.spec.name in e.parameters] or reductions
 
 
 def _known(
@@ -128,10 +124,8 @@ def _of_collectives(
     """Yield gradients that the number of elements of a reduction divides or multiplies."""
     value, divisor = expected.value(), expected.divisor
     launches = {each.numel: each for each in reductions_of(judgement, expected)}
-    known = {each.size for each in sizes_of(expected)}
-    for size in launches.keys() - {0, 1, *known}:
-        launch = launches[size]
-        words = f"the number of elements that are reduced {where(launch)}"
+    for size in launches.keys() - {0, 1, *sizes_of(expected).values()}:
+        words = f"the number of elements that are reduced {where(launches[size])}"
         texts = {
             f"it is divided by {size}, {words}": value / size,
             f"it is multiplied by {size}, {words}": value * size,
@@ -140,16 +134,14 @@ def _of_collectives(
             text = f"its sum is divided by {size}, {words}, and not by {divisor}"
             texts[text] = value * divisor / size
         for text, scaled in texts.items():
-            yield Cause("scaled", text, lines=(launch.source,)), [scaled]
+            yield Cause("scaled", text, lines=(launches[size].source,)), [scaled]
 
 
 def _each_time(
     expected: ExpectedGradient, dtype: torch.dtype
 ) -> Iterator[_CauseAndValues]:
     """Yield gradients that each micro-batch divides, in the dtype of the gradient."""
-    if expected.count == 1:
-        return
-    for size, words, _ in sizes_of(expected):
+    for words, size in sizes_of(expected).items() if expected.count > 1 else ():
         for with_last in (True, False):
             text = in_every_micro_batch(size, words)
             text += "" if with_last else ", before the next one is added"
@@ -165,52 +157,42 @@ def _of_common_factors(
     for each in wrong.values():
         groups[each.observed.dtype].append(each)
     alone = ([each] for each in wrong.values())
-    factors = [_Factor.of(group) for group in (*groups.values(), *alone)]
+    factors = [_factor_of(group) for group in (*groups.values(), *alone)]
     for index, each in wrong.items():
         fitting = (factor for factor in factors if factor and factor.fits(each))
         for factor in itertools.islice(fitting, 1):
             yield index, Cause("scaled", factor.text)
 
 
-@dataclass(frozen=True)
-class _Factor:
+class _Factor(NamedTuple):
     """A factor of the elements of some gradients: each one between the two fits all elements."""
 
     low: float
     high: float
-    names: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The factor in words."""
-        names, factor = ", ".join(map(repr, self.names)), (self.low + self.high) / 2
-        return (
-            f"every element of {names} is multiplied by one factor, about {factor:.3g}"
-        )
-
-    @classmethod
-    def of(cls, wrong: Sequence[_Unexplained]) -> _Factor | None:
-        """Return the factor of gradients of one dtype; None if none fits, or one by chance."""
-        parts = [_factors(each) for each in wrong]
-        digits, lows, highs = map(torch.cat, zip(*parts, strict=True))
-        low, high = float(lows.amax()), float(highs.amin())
-        if not low <= high or low <= 0 <= high:
-            return None
-        indices = {
-            digit: at for at, digit in enumerate(digits[:_SEEN].tolist()) if digit
-        }
-        first, *others = (highs - lows)[[*indices.values()]]
-        room = min(abs(low + high) / 4, abs((low + high) / 2 - 1))
-        chances = [float((first + width) / room) for width in others] if room else []
-        if not chances or math.prod(min(1, each) for each in chances) > MAX_CHANCE:
-            return None
-        names = dict.fromkeys(each.expected.spec.name for each in wrong)
-        return cls(low, high, tuple(names))
+    text: str
 
     def fits(self, wrong: _Unexplained) -> bool:
         """Tell whether it may be the factor of a gradient."""
         _, lows, highs = _factors(wrong)
         return bool((lows <= self.high).all() and (highs >= self.low).all())
+
+
+def _factor_of(wrong: Sequence[_Unexplained]) -> _Factor | None:
+    """Return the factor of gradients of one dtype; None if none fits, or one by chance."""
+    digits, lows, highs = map(torch.cat, zip(*map(_factors, wrong), strict=True))
+    low, high = float(lows.amax()), float(highs.amin())
+    if not low <= high or low <= 0 <= high:
+        return None
+    indices = {digit: at for at, digit in enumerate(digits[:_SEEN].tolist()) if digit}
+    first, *others = (highs - lows)[[*indices.values()]]
+    factor = (low + high) / 2
+    room = min(abs(factor) / 2, abs(factor - 1))
+    chances = [float((first + width) / room) for width in others] if room else []
+    if not chances or math.prod(min(1, each) for each in chances) > MAX_CHANCE:
+        return None
+    names = ", ".join(dict.fromkeys(repr(each.expected.spec.name) for each in wrong))
+    text = f"every element of {names} is multiplied by one factor, about {factor:.3g}"
+    return _Factor(low, high, text)
 
 
 def _factors(wrong: _Unexplained) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -55,12 +55,10 @@ class GradientFacts:
         seen, trace = self.observation, self.rank_run.trace
         phase: Phase = "wait" if seen.micro_batch is None else "backward"
         call = Moment(phase, seen.step, seen.micro_batch)
-        returned = [
-            index
-            for index, record in enumerate(trace)
-            if isinstance(record, SubjectReturn) and record.moment == call
-        ]
-        return trace[: returned[-1] + 1] if returned else ()
+        for index, record in reversed([*enumerate(trace, start=1)]):
+            if isinstance(record, SubjectReturn) and record.moment == call:
+                return trace[:index]
+        return ()
 
     @cached_property
     def launches(self) -> list[CollectiveLaunch]:
@@ -112,6 +110,14 @@ class GradientFacts:
     def equals(self, value: torch.Tensor) -> bool:
         """Tell whether a value, cast to the observed dtype, is the observed gradient."""
         return same_values(self.observed, value.to(self.observed.dtype))
+
+    def is_whole_in(self, launch: CollectiveLaunch) -> bool:
+        """Tell whether a contribution has the gradient from its first byte to its last."""
+        num_bytes = sum(
+            region.end_byte - region.start_byte for region in launch.regions
+        )
+        own = (slot for slot in launch.slots if slot.parameter == self.name)
+        return any(e.offset_bytes >= 0 and e.end_byte <= num_bytes for e in own)
 
     def memory(self, launch: CollectiveLaunch) -> Iterator[MemoryRegion]:
         """Yield the bytes from the first to the last one of the gradient in a contribution."""

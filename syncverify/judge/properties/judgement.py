@@ -24,7 +24,7 @@ from syncverify.scenario.layout import local_shape
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
-from syncverify.trace.run import Observation, RankRun, Run, Trace
+from syncverify.trace.run import Observation, ObservationPoint, RankRun, Run, Trace
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Judgement(Traced):
         """The traces of all ranks, one after the other."""
         return chain.from_iterable(self.traces)
 
-    @property
-    def observations(self) -> Iterator[Observation]:
-        """The observations of all ranks."""
-        return chain.from_iterable(rank.observations for rank in self.run.ranks)
+    def seen(self, point: ObservationPoint) -> Iterator[tuple[int, Observation]]:
+        """Yield the rank and each observation of gradients at a point."""
+        for rank, rank_run in enumerate(self.run.ranks):
+            yield from ((rank, e) for e in rank_run.observations if e.point == point)
 
-    def was_seen(self, point: str) -> bool:
-        """Tell whether a rank read its gradients at a point, such as `reduced`."""
-        return any(seen.point == point for seen in self.observations)
+    def was_seen(self, point: ObservationPoint) -> bool:
+        """Tell whether a rank read its gradients at a point."""
+        return any(self.seen(point))
 
     @property
     def has_owners(self) -> bool:
@@ -75,18 +75,17 @@ class Judgement(Traced):
 
     def numel(self, name: str, rank: int) -> int:
         """Count the elements of a rank's part of a gradient; 0 of a frozen parameter."""
-        mesh = self.scenario.mesh
-        specs = (spec for spec in self.scenario.trainable if spec.name == name)
-        return sum(math.prod(local_shape(mesh, spec, rank)) for spec in specs)
+        mesh, trained = self.scenario.mesh, self.scenario.trainable
+        shapes = (local_shape(mesh, e, rank) for e in trained if e.name == name)
+        return sum(map(math.prod, shapes))
 
     @property
     def refused_step(self) -> int | None:
         """The step in which the subject raised, where contract or scenario allow that; else None."""
-        fault = self.run.fault
+        fault, promises = self.run.fault, self.reference.capabilities
         if fault is None or fault.kind != "raised":
             return None
-        capabilities = self.reference.capabilities
-        may_refuse = any(refusable_features(self.scenario, capabilities, fault.step))
+        may_refuse = any(refusable_features(self.scenario, promises, fault.step))
         # Many synchronizers look for gradients that are not finite, and say so. Others say
         # that a collective took minutes.
         looks = overflows(self.scenario) or self.run.was_very_long
@@ -99,10 +98,9 @@ class Judgement(Traced):
     @override
     def _judged_records(self, rank_run: RankRun) -> Trace:
         """Return the trace of a rank without the refused step, whose gradients are not used."""
-        refused, trace = self.refused_step, rank_run.trace
-        if refused is None:
-            return trace
-        return [record for record in trace if record.moment.step < refused]
+        refused = self.refused_step
+        trace = rank_run.trace
+        return [e for e in trace if refused is None or e.moment.step < refused]
 
 
 class Needs(Enum):
@@ -214,9 +212,7 @@ def merge(
             found[0],
             property=name,
             ranks=tuple(sorted({rank for each in found for rank in each.ranks})),
-            parameters=tuple(
-                dict.fromkeys(p for each in found for p in each.parameters)
-            ),
+            parameters=(*dict.fromkeys(p for each in found for p in each.parameters),),
             clues=functools.reduce(operator.or_, (each.clues for each in found)),
         )
         for found in by_key.values()

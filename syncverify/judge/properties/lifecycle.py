@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.evidence import Evidence, ended
 from syncverify.judge.properties.circumstances import (
     after_earlier_steps,
@@ -19,7 +18,7 @@ from syncverify.judge.properties.launch_order import parting
 from syncverify.judge.properties.matching import groups_that_differ
 from syncverify.judge.properties.unbinding import unbind_restores_parameters
 from syncverify.judge.traced import Traced
-from syncverify.judge.violation import Clues, Raised, Sign, Violation, finding
+from syncverify.judge.violation import Clues, Raised, Violation, finding
 from syncverify.trace.run import Fault, FaultKind, Run
 
 _TOO_EARLY = "hook_too_early"
@@ -51,7 +50,15 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
     fault = judgement.run.fault
     if fault is None or judgement.refused_step is None:
         for found in _fault(judgement, {"raised", "process_died"}):
-            yield _named(found, refused_order(judgement, found.cause))
+            cause = refused_order(judgement, found.cause)
+            if cause is None:
+                yield found
+                continue
+            evidence = replace(
+                found.evidence, named=(*cause.lines, *found.evidence.named)
+            )
+            summary = f"{found.summary}; {cause.text}"
+            yield replace(found, cause=cause.kind, summary=summary, evidence=evidence)
     elif not fault.is_clear:
         summary = f"expected an error that names the mistake, but {fault.summary}"
         for found in _fault(judgement, {"raised"}):
@@ -107,43 +114,27 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
     memory that is not that of the gradients. Does not promise that clearing waits for work that
     still uses the buffer: `zero_grad_waits_for_reduce` does.
     """
-    for rank, rank_run in enumerate(judgement.run.ranks):
-        for observation in rank_run.observations:
-            if observation.point != "zeroed":
-                continue
-            for name, gradient in observation.gradients.items():
-                if gradient is not None and gradient.any():
-                    yield finding(
-                        "gradient_left",
-                        f"gradient of {name!r} on rank {rank} is not zero after zero_grad() of "
-                        f"step {observation.step}",
-                        rank,
-                        name,
-                        Evidence(rank=rank, step=observation.step),
-                    )
-
-
-def _named(found: Violation, cause: Cause | None) -> Violation:
-    """Return an early end with the cause that the trace tells; None if it tells nothing more."""
-    if cause is None:
-        return found
-    evidence = replace(found.evidence, named=(*cause.lines, *found.evidence.named))
-    summary = f"{found.summary}; {cause.text}"
-    return replace(found, cause=cause.kind, summary=summary, evidence=evidence)
+    for rank, observation in judgement.seen("zeroed"):
+        for name, gradient in observation.gradients.items():
+            if gradient is not None and gradient.any():
+                step = observation.step
+                summary = (
+                    f"gradient of {name!r} on rank {rank} is not zero after zero_grad() of "
+                    f"step {step}"
+                )
+                evidence = Evidence(rank=rank, step=step)
+                yield finding("gradient_left", summary, rank, name, evidence)
 
 
 def _fault(judgement: Judgement, kinds: Collection[FaultKind]) -> Iterator[Violation]:
-    fault = judgement.run.fault
-    if fault is None:
-        return
-    is_raised = fault.kind == "raised"
-    signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
-    left_over = after_like_step(judgement.scenario, fault.step)
     for found in early_end(judgement.run, kinds):
-        own = found.clues.shows
-        shows = own | left_over if is_raised else own
-        explained_by = own | signs if is_raised else frozenset[Sign]()
-        yield replace(found, clues=Clues.of_finding(shows, explained_by))
+        fault, own = judgement.run.fault, found.clues.shows
+        clues = Clues.of_finding(own, frozenset())
+        if fault is not None and fault.kind == "raised":
+            signs = after_earlier_steps(judgement.scenario, fault.step, fault.step)
+            left_over = after_like_step(judgement.scenario, fault.step)
+            clues = Clues.of_finding(own | left_over, own | signs)
+        yield replace(found, clues=clues)
 
 
 def early_end(run: Run, kinds: Collection[FaultKind]) -> Iterator[Violation]:

@@ -254,9 +254,9 @@ def _hooked_early(facts: GradientFacts) -> Iterator[Cause]:
 
 def _not_reduced(facts: GradientFacts) -> Iterator[Cause]:
     """Find a gradient of its rank alone."""
-    if not facts.is_unsent:
-        return
-    names = [_sent_names(facts, launch) for launch in facts.launches]
+    names = (
+        [_sent_names(facts, e) for e in facts.launches] if facts.is_unsent else [None]
+    )
     if any(sent is None or facts.name in sent for sent in names):
         return
     for launch in _reductions_over_one_rank(facts):
@@ -268,8 +268,8 @@ def _not_reduced(facts: GradientFacts) -> Iterator[Cause]:
         for launch in facts.launches
         for name in facts.sent(launch).parameters
     }
-    known = {name for sent in names if sent for name in sent}
-    has = ", ".join([*sorted(known), *sorted(themselves)]) or "zeros"
+    known = sorted({name for sent in names for name in sent or ()})
+    has = ", ".join([*known, *sorted(themselves)]) or "zeros"
     yield Cause("not_reduced", f"{facts.own_words}, and {_sent_instead(facts, has)}")
 
 
@@ -289,8 +289,9 @@ def _forwarded(
     for record in reversed([*before(launch, facts.trace)]):
         written = record.writes if isinstance(record, Access | CollectiveLaunch) else ()
         if overlap(written, launch.regions):
-            if isinstance(record, CollectiveLaunch) and record.reduces:
-                return record if {*launch.regions} <= {*written} else None
+            is_whole = {*launch.regions} <= {*written}
+            if isinstance(record, CollectiveLaunch) and record.reduces and is_whole:
+                return record
             return None
     return None
 
@@ -306,8 +307,8 @@ def _zeros_of_nobody(facts: GradientFacts) -> Iterator[Cause]:
         if sent is None or not names or not sent.all() or facts.name in names:
             return
         known |= {*names}
-    has = ", ".join(sorted(known))
-    yield Cause("not_reduced", f"it is all zeros, and {_sent_instead(facts, has)}")
+    text = f"it is all zeros, and {_sent_instead(facts, ', '.join(sorted(known)))}"
+    yield Cause("not_reduced", text)
 
 
 def _sent_instead(facts: GradientFacts, has: str) -> str:
@@ -334,8 +335,11 @@ def _reductions_over_one_rank(facts: GradientFacts) -> list[CollectiveLaunch]:
 
 def _reduced_twice(facts: GradientFacts) -> Iterator[Cause]:
     # A second mean changes nothing; a second sum multiplies by the number of its ranks.
-    name = facts.name
-    sums = [e for e in facts.reductions if e.reduce_op == "SUM" and _is_whole(name, e)]
+    sums = [
+        launch
+        for launch in facts.reductions
+        if launch.reduce_op == "SUM" and facts.is_whole_in(launch)
+    ]
     again = Counter(record.ranks for record in sums)
     factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
     value = facts.expected.value() * as_float(factor)
@@ -347,14 +351,6 @@ def _reduced_twice(facts: GradientFacts) -> Iterator[Cause]:
             f"{where(first)} and {where(second)}"
         )
         yield _summed_twice(text, facts, [first, second])
-
-
-def _is_whole(name: str, launch: CollectiveLaunch) -> bool:
-    num_bytes = sum(region.end_byte - region.start_byte for region in launch.regions)
-    return any(
-        slot.parameter == name and slot.offset_bytes >= 0 and slot.end_byte <= num_bytes
-        for slot in launch.slots
-    )
 
 
 def _summed_again(facts: GradientFacts) -> Iterator[Cause]:
@@ -403,11 +399,9 @@ def _reduced_early(facts: GradientFacts) -> Iterator[Cause]:
         yield _early(launch, f"not again, before the last of {count} micro-batches")
     # The last reduction over each group of ranks, such as those of each mesh axis.
     last = {launch.ranks: launch for launch in facts.reductions}
-    for launch in reversed(facts.reductions):
-        if last[launch.ranks] is launch:
-            after = since(launch, facts.trace)
-            for added in _accumulations(facts, launch, after):
-                yield _early(launch, f"accumulated again after that ({added.moment})")
+    for launch in (e for e in reversed(facts.reductions) if last[e.ranks] is e):
+        for added in _accumulations(facts, launch, since(launch, facts.trace)):
+            yield _early(launch, f"accumulated again after that ({added.moment})")
 
 
 def _early(launch: CollectiveLaunch, then: str) -> Cause:
@@ -429,16 +423,12 @@ def _accumulations(
     facts: GradientFacts, launch: CollectiveLaunch, trace: Iterable[TraceRecord]
 ) -> Iterator[Access]:
     """Yield accesses with which autograd adds to the parameter's part of a launch."""
-    slots = list(facts.memory(launch))
-    now = facts.expected.step, "backward"
+    slots, step = list(facts.memory(launch)), facts.expected.step
     for record in trace:
-        if (
-            isinstance(record, Access)
-            and record.source == NoLine.AUTOGRAD
-            and (record.moment.step, record.moment.phase) == now
-            and overlap(record.writes, slots)
-        ):
-            yield record
+        if isinstance(record, Access) and record.source == NoLine.AUTOGRAD:
+            is_now = record.moment.step == step and record.moment.phase == "backward"
+            if is_now and overlap(record.writes, slots):
+                yield record
 
 
 def _gone(facts: GradientFacts) -> Iterator[Cause]:
@@ -458,26 +448,24 @@ def _gone(facts: GradientFacts) -> Iterator[Cause]:
 
 def _sent_from(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
     own = facts.expected.part(facts.rank).reshape(-1)
-    for launch in facts.launches:
+    for launch in facts.launches if own.any() else ():
         sent = facts.sent(launch).elements
         for slot in find_slots({facts.name: place}, launch.regions):
-            width = slot.num_bytes // len(own)
-            start = slot.offset_bytes // width
-            if sent is None or start < 0:  # sent from the middle of the gradient on
-                continue
-            if own.any() and torch.equal(sent[start : start + len(own)], own):
+            start = slot.offset_bytes // (slot.num_bytes // len(own))
+            # Below 0, it is sent from the middle of the gradient on.
+            here = None if sent is None or start < 0 else sent[start : start + len(own)]
+            if here is not None and torch.equal(here, own):
                 yield f"when it was sent {where(launch)}"
 
 
 def _seen_at(place: MemoryRegion, facts: GradientFacts) -> Iterator[str]:
-    expected, region_after = facts.expected, dict(facts.region_after_each_call)
+    step, region_after = facts.expected.step, dict(facts.region_after_each_call)
     for seen in facts.rank_run.observations:
         if seen is facts.observation:
             return
-        at = Moment("backward", expected.step, seen.micro_batch)
+        at = Moment("backward", step, seen.micro_batch)
         gradient = seen.gradients[facts.name]
-        is_there = seen.step == expected.step and region_after.get(at) == place
-        if is_there and gradient is not None:
-            own = expected.part(facts.rank, range((seen.micro_batch or 0) + 1))
+        if gradient is not None and seen.step == step and region_after.get(at) == place:
+            own = facts.expected.part(facts.rank, range((seen.micro_batch or 0) + 1))
             if own.any() and torch.equal(gradient.double(), own):
                 yield f"after {at}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from syncverify.judge.evidence import Evidence, PiledUp
 from syncverify.judge.properties.judgement import Judgement, Needs, Property
@@ -10,7 +10,6 @@ from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.feature_row import variant
 from syncverify.scenario.feature_table import MANY, PLAIN
-from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import Access, UnwrittenRead
 
 
@@ -73,17 +72,24 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
     A tensor that becomes longer. Process groups that are made in `wait()`. Does not judge a
     history with a bound of a few steps.
     """
+    # A subject may have all that it needs after two steps. But pools grow with the number of
+    # micro-batches, and with parameters that are trained later.
+    counts, events = judgement.scenario.accumulations, {*judgement.scenario.events}
+    is_later = any(variant(spec.used) for spec in judgement.scenario.parameters)
+    needs_more = is_later or events - {PLAIN} or max(counts[:2]) < max(counts)
     for rank, rank_run in enumerate(judgement.run.ranks):
         if len(rank_run.held) < MANY["steps"]:
             continue
         numbers, sizes, groups = zip(*rank_run.held, strict=True)
-        needs_no_more = _needs_no_more_later(judgement.scenario)
         for counted, what in (
             (numbers, "tensors and handles of collectives"),
             (sizes, "bytes of tensors"),
-            (groups if needs_no_more else (), "process groups"),
+            (() if needs_more else groups, "process groups"),
         ):
-            if _grows(counted, spans=(1, 2) if needs_no_more else (1,)):
+            later = counted[1:]
+            spans = [1] if needs_more else [1, 2]
+            pairs = [[*zip(later, later[span:], strict=False)] for span in spans]
+            if all(pairs) and any(all(e < then for e, then in each) for each in pairs):
                 summary = (
                     f"rank {rank} holds more {what} from step to step: "
                     f"{', '.join(map(str, counted))}"
@@ -91,20 +97,3 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
                 evidence = PiledUp(rank=rank, held=counted)
                 yield finding("piles_up", summary, rank, None, evidence)
                 break
-
-
-def _grows(counted: Sequence[int], *, spans: tuple[int, ...]) -> bool:
-    later = counted[1:]
-    return len(later) > max(spans) and any(
-        all(before < after for before, after in zip(later, later[span:], strict=False))
-        for span in spans
-    )
-
-
-def _needs_no_more_later(scenario: Scenario) -> bool:
-    """Tell whether a subject may have all that it needs after two steps."""
-    # Pools grow with the number of micro-batches, and with parameters that are trained later.
-    most = max(scenario.accumulations)
-    is_later = any(variant(spec.used) for spec in scenario.parameters)
-    is_plain = {*scenario.events} <= {PLAIN} and not is_later
-    return is_plain and max(scenario.accumulations[:2]) == most

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from syncverify.judge.ordering.missing_waits import streams_of
 from syncverify.judge.ordering.races import EarlyFree, Race, Unordered
@@ -49,10 +50,26 @@ from syncverify.trace.records import (
     SubjectReturn,
     TraceRecord,
 )
+from syncverify.trace.regions import overlap
 from syncverify.trace.source_lines import NoLine, SourceLine, lines_among
+
+_WHERE_RECORDED = (
+    "A rank reduces, and some memory is used on several streams (recorded on `sim`)."
+)
+
+
+def _reduces_recorded_memory(judgement: Judgement) -> bool:
+    return any(
+        any(launch.reduces for launch in launches_of(trace))
+        and any(isinstance(record, Access) for record in trace)
+        for trace in judgement.traces
+    )
+
 
 _property_of_order = functools.partial(
     Property,
+    condition=_WHERE_RECORDED,
+    applies=_reduces_recorded_memory,
     # A stream that stays current after a call makes later work run without an order.
     follows=("stream_context_is_restored",),
     leads_to=("every_rank_finishes",),
@@ -66,14 +83,6 @@ _NO_WAIT_MENDS = ("hook_too_early", BUFFER_SHARED)
 FALLBACK = "accumulated_unordered"
 
 
-def _reduces_recorded_memory(judgement: Judgement) -> bool:
-    return any(
-        any(launch.reduces for launch in launches_of(trace))
-        and any(isinstance(record, Access) for record in trace)
-        for trace in judgement.traces
-    )
-
-
 def _zeroes_recorded_memory(judgement: Judgement) -> bool:
     phases = (e.moment.phase for e in judgement.records if isinstance(e, Access))
     return "zero_grad" in phases
@@ -81,8 +90,6 @@ def _zeroes_recorded_memory(judgement: Judgement) -> bool:
 
 @_property_of_order(
     order=60,
-    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
-    applies=_reduces_recorded_memory,
     example="a launch that does not wait for the stream that filled its bucket",
 )
 def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]:
@@ -96,14 +103,11 @@ def reduce_reads_after_accumulation(judgement: Judgement) -> Iterator[Violation]
     bucket, or for only one of several. Does not judge work that the host queues later:
     `bucket_is_exclusive_while_reducing` does.
     """
-    causes = {"reduced_before_accumulated", "accumulated_unordered"}
-    yield from _of_family(judgement, causes)
+    yield from _of_family(judgement, "reduced_before_accumulated", FALLBACK)
 
 
 @_property_of_order(
     order=70,
-    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
-    applies=_reduces_recorded_memory,
     example="a bucket that is refilled or copied out in flight",
 )
 def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violation]:
@@ -117,19 +121,12 @@ def bucket_is_exclusive_while_reducing(judgement: Judgement) -> Iterator[Violati
     copied out without waiting, two communicators on one bucket. Does not promise that the
     bucket was complete at its launch: values show that.
     """
-    causes = {
-        "touched_in_flight",
-        "collectives_overlap",
-        "hook_too_early",
-        BUFFER_SHARED,
-    }
-    yield from _of_family(judgement, causes)
+    in_flight = "touched_in_flight", "collectives_overlap"
+    yield from _of_family(judgement, *in_flight, *_NO_WAIT_MENDS)
 
 
 @_property_of_order(
     order=80,
-    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
-    applies=_reduces_recorded_memory,
     example="a `wait()` that waits for nothing, or on the wrong stream",
 )
 def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
@@ -141,7 +138,7 @@ def wait_orders_reads_after_reduce(judgement: Judgement) -> Iterator[Violation]:
     Catches: a `wait()` that waits for nothing, or on the wrong stream, or for the wrong
     work. Does not promise anything to streams other than the current one.
     """
-    yield from _of_family(judgement, {"read_before_reduced"})
+    yield from _of_family(judgement, "read_before_reduced")
 
 
 @_property_of_order(
@@ -160,7 +157,7 @@ def zero_grad_waits_for_reduce(judgement: Judgement) -> Iterator[Violation]:
     Catches: buffers cleared in flight, or cleared on a stream that the next backward
     does not wait for. Does not promise that they are cleared: `zero_grad_clears` does.
     """
-    yield from _of_family(judgement, {"zeroed_in_flight", "used_before_zeroed"})
+    yield from _of_family(judgement, "zeroed_in_flight", "used_before_zeroed")
 
 
 @_property_of_order(
@@ -180,13 +177,13 @@ def memory_outlives_its_streams(judgement: Judgement) -> Iterator[Violation]:
     buffers allocated on one stream and replaced on another. Does not promise that memory
     is given back at all.
     """
-    yield from _of_family(judgement, {"freed_in_use"})
+    yield from _of_family(judgement, "freed_in_use")
 
 
 @Property(
     needs=Needs.RUN,
     order=95,
-    condition="A rank reduces, and some memory is used on several streams (recorded on `sim`).",
+    condition=_WHERE_RECORDED,
     example="a `wait()` that is forgotten",
     is_of_scenarios=False,  # they have a property for each part of a step
 )
@@ -210,7 +207,11 @@ def _of_lines(traced: Traced, kind: type[Unordered], cause: str) -> Iterator[Vio
     by_lines = dict[object, list[Disorder]]()
     for disorder in traced.disorders:
         if isinstance(shown := disorder.found[0], kind):
-            by_lines.setdefault(_lines(shown), []).append(disorder)
+            second = (
+                shown.second.source if isinstance(shown, Race) else shown.freed.stream
+            )
+            lines = uses_of(shown)[0].source, second
+            by_lines.setdefault(lines, []).append(disorder)
     for disorder, *others in by_lines.values():
         shown = disorder.found[0]
         pairs = [pair for each in (disorder, *others) for pair in each.found]
@@ -224,12 +225,6 @@ def _of_lines(traced: Traced, kind: type[Unordered], cause: str) -> Iterator[Vio
         )
 
 
-def _lines(found: Unordered) -> tuple[object, ...]:
-    if isinstance(found, Race):
-        return found.first.source, found.second.source
-    return found.use.source, found.freed.stream
-
-
 def unordered_work(judgement: Judgement, cause: str) -> Iterator[Unordered]:
     """Yield the races and early frees of a cause; the first one is the violation's."""
     for disorder in judgement.disorders:
@@ -237,7 +232,7 @@ def unordered_work(judgement: Judgement, cause: str) -> Iterator[Unordered]:
             yield from disorder.found
 
 
-def _of_family(judgement: Judgement, causes: set[str]) -> Iterator[Violation]:
+def _of_family(judgement: Judgement, *causes: str) -> Iterator[Violation]:
     for disorder in judgement.disorders:
         cause = _cause(judgement, disorder.found[0])
         if cause in causes:
@@ -247,19 +242,23 @@ def _of_family(judgement: Judgement, causes: set[str]) -> Iterator[Violation]:
 def _cause(judgement: Judgement, found: Unordered) -> str:
     if isinstance(found, EarlyFree):
         return "freed_in_use"
-    if found.second.moment.phase == "zero_grad":
+    first, second = found.first, found.second
+    if second.moment.phase == "zero_grad":
         return "zeroed_in_flight"
-    if found.first.moment.phase == "zero_grad":
+    if first.moment.phase == "zero_grad":
         return "used_before_zeroed"
     trace = judgement.run.ranks[found.rank].trace
     turn = last_turn(trace, found.second_index)
     is_unbound = turn is not None and turn.moment.phase == "after_unbind"
     if is_unbound or isinstance(turn, SubjectReturn):
         return "read_before_reduced"  # by the training program
-    first_reduces = isinstance(found.first, CollectiveLaunch)
-    if isinstance(found.second, CollectiveLaunch):
+    first_reduces = isinstance(first, CollectiveLaunch)
+    if isinstance(second, CollectiveLaunch):
         return "collectives_overlap" if first_reduces else "reduced_before_accumulated"
-    if _is_before_accumulation(found):
+    # A tensor hook sends the memory to which autograd adds the gradient then.
+    is_in_hook = isinstance(first, CollectiveLaunch) and first.in_tensor_hook
+    is_added = second.source == NoLine.AUTOGRAD and second.moment == first.moment
+    if is_in_hook and is_added:
         return "hook_too_early"
     if refill_in_flight(judgement, found) is not None:
         return BUFFER_SHARED
@@ -269,25 +268,14 @@ def _cause(judgement: Judgement, found: Unordered) -> str:
     return "accumulated_unordered"
 
 
-def _is_before_accumulation(race: Race) -> bool:
-    """Tell whether a tensor hook sent the memory to which autograd adds the gradient then."""
-    launch, use = race.first, race.second
-    return (
-        isinstance(launch, CollectiveLaunch)
-        and launch.in_tensor_hook
-        and use.source == NoLine.AUTOGRAD
-        and use.moment == launch.moment
-    )
-
-
 def _reductions_before(
     trace: list[TraceRecord], race: Race, index: int
 ) -> Iterator[CollectiveLaunch]:
     """Yield collectives of a step on the memory of a race, before a use of that step."""
     step = trace[index].moment.step
     for launch in launches_of(trace[:index]):
-        regions = (*launch.reads, *launch.writes)
-        if launch.moment.step == step and any(map(race.region.overlaps, regions)):
+        touched = (*launch.reads, *launch.writes)
+        if launch.moment.step == step and overlap(touched, [race.region]):
             yield launch
 
 
@@ -298,7 +286,13 @@ def _findings(
     first = disorder.found[0]
     left_over = _left_over(judgement, first)
     shows = _pair(first) | _late_line(first) | left_over
-    shows = shows.union(*(_pair(e, is_carried=True) for e in _carried(disorder)))
+    # A stream that waits for another one orders all that it runs later, defects of their own
+    # included. So a remedy carries the pairs whose second use is on a stream that it lets not wait.
+    edges = disorder.remedy.edges if disorder.remedy else ()
+    waiting = {stream for edge in edges for stream in streams_of(edge)[:1]}
+    for found in disorder.found:
+        if isinstance(found, Race) and found.second.stream not in waiting:
+            shows |= _pair(found, is_carried=True)
     by_place = dict[tuple[int, tuple[str, ...]], Unordered]()
     for found in disorder.found:
         by_place.setdefault((found.rank, _parameters(judgement, found)), found)
@@ -327,12 +321,12 @@ def _early(judgement: Judgement, found: Unordered) -> Signs:
 
     A later reduction of the step finds the buffers and the handles of that one.
     """
-    launches = [use for use in uses_of(found) if isinstance(use, CollectiveLaunch)]
-    sources = {launch.source for launch in launches}
+    uses = uses_of(found)
+    sources = {use.source for use in uses if isinstance(use, CollectiveLaunch)}
     return frozenset(
         Early(launch.source)
         for launch in early_launches(judgement, found.rank)
-        if launch.source in sources and launch.moment.step == _step(found)
+        if launch.source in sources and launch.moment.step == uses[-1].moment.step
     )
 
 
@@ -355,27 +349,11 @@ def _left_over(judgement: Judgement, found: Unordered) -> Signs:
 
     Work of two steps lacks an order whatever the second step found left over.
     """
-    step = _step(found)
-    is_of_one = all(use.moment.step == step for use in uses_of(found))
-    if is_of_one and all(step <= _step(e.found[0]) for e in judgement.disorders):
-        return after_like_step(judgement.scenario, step)
+    steps = {use.moment.step for use in uses_of(found)}
+    wrong = (uses_of(each.found[0])[-1].moment.step for each in judgement.disorders)
+    if len(steps) == 1 and max(steps) <= min(wrong):
+        return after_like_step(judgement.scenario, max(steps))
     return frozenset()
-
-
-def _step(found: Unordered) -> int:
-    return uses_of(found)[-1].moment.step
-
-
-def _carried(disorder: Disorder) -> list[Race]:
-    """Return the pairs that the remedy orders by way of the subject's own waits.
-
-    A stream that waits for another one orders all that it runs later, defects of their own
-    included. So the second use of such a pair is not on the stream that the remedy lets wait.
-    """
-    edges = disorder.remedy.edges if disorder.remedy else ()
-    waiting = {stream for edge in edges for stream in streams_of(edge)[:1]}
-    races = (found for found in disorder.found if isinstance(found, Race))
-    return [race for race in races if race.second.stream not in waiting]
 
 
 def _pair(found: Unordered, *, is_carried: bool = False) -> Signs:
@@ -396,14 +374,10 @@ def _late_line(found: Unordered) -> Signs:
 def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:
     """Name the parameters of a pair, by the collectives that use the same memory."""
     uses = uses_of(found)
-    for use in uses:
-        if isinstance(use, CollectiveLaunch) and use.parameters:
-            return use.parameters
+    trace = judgement.run.ranks[found.rank].trace
     regions = [region for use in uses for region in (*use.reads, *use.writes)]
-    names = (
-        launch.parameters
-        for launch in launches_of(judgement.run.ranks[found.rank].trace)
-        for other in (*launch.reads, *launch.writes)
-        if any(one.overlaps(other) for one in regions)
+    touching = (
+        e for e in launches_of(trace) if overlap((*e.reads, *e.writes), regions)
     )
-    return next(names, ())
+    named = (e.parameters for e in launches_of(uses) if e.parameters)
+    return next(chain(named, (each.parameters for each in touching)), ())

@@ -68,10 +68,17 @@ def evidence(
     """Return the evidence of a finding; `trace` is that of its rank."""
     first, second = first_and_second(unordered)
     use, *later = uses_of(unordered)
+    if isinstance(unordered, Race):
+        region = unordered.region
+        memory = f"bytes {region.start_byte} to {region.end_byte} of storage {region.storage}"
+    else:
+        moment = str(unordered.freed.moment)
+        freed = f", freed in {moment}" if moment else ""
+        memory = f"storage {unordered.freed.storage}{freed}"
     return Disordered(
         rank=unordered.rank,
         events=(Event(first, use), Event(second, *later)),
-        memory=f"{_memory(unordered)}{_gradients(parameters)}",
+        memory=f"{memory}{_gradients(parameters)}",
         remedy=str(disorder.remedy or "no single wait orders them"),
         streams=tuple(_origins(unordered, disorder, trace)),
         waits=tuple(_waits_between(unordered, trace)),
@@ -113,15 +120,6 @@ def _origins(unordered: Unordered, disorder: Disorder, trace: Trace) -> Iterator
             is_line = isinstance(origin := made_at[stream], SourceLine)
             place = f"at {origin}" if is_line else "by the training program"
             yield f"{stream} is made {place}"
-
-
-def _memory(unordered: Unordered) -> str:
-    if isinstance(unordered, Race):
-        region = unordered.region
-        return f"bytes {region.start_byte} to {region.end_byte} of storage {region.storage}"
-    moment = str(unordered.freed.moment)
-    freed = f", freed in {moment}" if moment else ""
-    return f"storage {unordered.freed.storage}{freed}"
 
 
 def _gradients(parameters: Sequence[str]) -> str:

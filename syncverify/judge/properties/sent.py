@@ -92,12 +92,13 @@ class Sent:
     @cached_property
     def _found(self) -> list[GradientSlice]:
         """The gradients among the values, each in no longer one."""
+        found = self._recognized
         return [
             (name, start, end)
-            for name, start, end in self._recognized
+            for name, start, end in found
             if not any(
-                first <= start and end <= last and last - first > end - start
-                for _, first, last in self._recognized
+                e[1] <= start and end <= e[2] and e[2] - e[1] > end - start
+                for e in found
             )
         ]
 

@@ -46,9 +46,9 @@ def stream_context_is_restored(judgement: Judgement) -> Iterator[Violation]:
     Catches: a stream context that is entered and never left, after which the caller
     computes on the communication stream. Says nothing of calls that raise.
     """
-    for rank, rank_run in enumerate(judgement.run.ranks):
+    for rank, trace in enumerate(judgement.traces):
         before: str | None = None
-        for record in rank_run.trace:
+        for record in trace:
             if isinstance(record, SubjectCall):
                 before = record.stream
             elif isinstance(record, SubjectReturn) and record.stream != before:
@@ -117,8 +117,6 @@ def overlap(scenario: Scenario, run: Run) -> Overlap:
     done: list[bool] = []
     missed: tuple[int, CollectiveLaunch] | None = None
     for rank, rank_run in enumerate([] if _may_not_overlap(scenario) else run.ranks):
-        if not any(isinstance(record, Access) for record in rank_run.trace):
-            continue
         for step in range(1, scenario.num_steps):
             last = Moment("backward", step, scenario.accumulations[step] - 1)
             first = _first_possible(rank_run.trace, last)
@@ -157,15 +155,13 @@ def _first_possible(trace: Trace, last: Moment) -> tuple[CollectiveLaunch, bool]
         and record.moment.step == last.step
         and record.moment.phase in {"backward", "wait"}
     ]
-    if not launches:
-        return None
-    index, launch = launches[0]
-    others = [other for _, other in launches if other.parameters != launch.parameters]
-    own = _last_write(trace, last, [launch])
-    other = _last_write(trace, last, others)
-    if own is None or other is None or own > other:
-        return None
-    return launch, index < other
+    for index, launch in launches[:1]:
+        others = [e for _, e in launches if e.parameters != launch.parameters]
+        own = _last_write(trace, last, [launch])
+        other = _last_write(trace, last, others)
+        if own is not None and other is not None and own < other:
+            return launch, index < other
+    return None
 
 
 def _last_write(

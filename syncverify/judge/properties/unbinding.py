@@ -46,7 +46,11 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
     """
     for rank in range(judgement.scenario.mesh.num_ranks):
         yield from _leftovers(judgement, rank)
-        yield from _late_collectives(judgement, rank)
+        for record in launches_of(judgement.run.ranks[rank].trace):
+            if record.moment.phase == "after_unbind":
+                summary = f"rank {rank} issued a collective after unbind(): {record}"
+                evidence = Mistimed(rank=rank, events=(Event("", record),))
+                yield finding("collective_after_unbind", summary, rank, None, evidence)
         yield from _plain_backward(judgement, rank)
     yield from _raised_by_hook_left(judgement)
     yield from _left_unequal(judgement)
@@ -106,13 +110,12 @@ def _of_process(
     # A seeded generator repeats numbers too. Ranks of one process share it, so it repeats on all.
     every = (rank_run.leftovers for rank_run in judgement.run.ranks)
     seeded = {name for each in every if each is not None for name in each.reseeded}
-    for name in left.repeating:
-        if name not in seeded:
-            text = (
-                f"the subject set {name} back to an earlier state, so rank {rank} drew a "
-                "number of an earlier step again"
-            )
-            yield _finding("generator_rewound", text, rank)
+    for name in (each for each in left.repeating if each not in seeded):
+        text = (
+            f"the subject set {name} back to an earlier state, so rank {rank} drew a "
+            "number of an earlier step again"
+        )
+        yield _finding("generator_rewound", text, rank)
 
 
 def _raised_by_hook_left(judgement: Judgement) -> Iterator[Violation]:
@@ -121,20 +124,10 @@ def _raised_by_hook_left(judgement: Judgement) -> Iterator[Violation]:
     if fault is None or not fault.is_of_hook_left:
         return
     if judgement.refused_step is None or not fault.is_clear:
+        summary = f"a plain backward after unbind() still calls a hook: {fault.summary}"
         for rank in fault.ranks:
-            summary = (
-                f"a plain backward after unbind() still calls a hook: {fault.summary}"
-            )
             evidence = replace(ended(fault), rank=rank)
             yield finding("hook_left", summary, rank, None, evidence)
-
-
-def _late_collectives(judgement: Judgement, rank: int) -> Iterator[Violation]:
-    for record in launches_of(judgement.run.ranks[rank].trace):
-        if record.moment.phase == "after_unbind":
-            summary = f"rank {rank} issued a collective after unbind(): {record}"
-            evidence = Mistimed(rank=rank, events=(Event("", record),))
-            yield finding("collective_after_unbind", summary, rank, None, evidence)
 
 
 def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Violation]:
@@ -159,9 +152,8 @@ def _left_unequal(judgement: Judgement) -> Iterator[Violation]:
 
     DDP makes them equal in `bind()`, and torch's `replicate` in the first forward.
     """
-    played = [rank_run.bound for rank_run in judgement.run.ranks]
-    bound = [values for values in played if values is not None]
-    if len(bound) < len(played) or not judgement.run.carries_data:
+    bound = [e.bound for e in judgement.run.ranks if e.bound is not None]
+    if len(bound) < len(judgement.run.ranks) or not judgement.run.carries_data:
         return
     scenario, are_made_equal = judgement.scenario, False
     unequal = list[tuple[str, tuple[int, ...]]]()

@@ -89,7 +89,16 @@ def gradient_equals_reference(judgement: Judgement) -> Iterator[Violation]:
     if not judgement.reference.rounds:
         yield from wrong_owners(judgement)
         yield from compare(judgement, after_wait(judgement, reduced=True))
-        yield from _still_partial(judgement)
+        for expected, observation in after_wait(judgement, reduced=True):
+            name, rank, step = expected.spec.name, expected.rank, expected.step
+            is_marked = name in observation.partial
+            if is_marked and explain(expected, observation.gradients[name]) is None:
+                summary = (
+                    f"gradient of {name!r} on rank {rank}, step {step} is summed and still "
+                    "marked Partial: an optimizer that uses it sums it again"
+                )
+                evidence = Evidence(rank=rank, step=step)
+                yield finding("still_partial", summary, rank, name, evidence)
 
 
 @Property(
@@ -233,20 +242,6 @@ def gradient_has_form_of_parameter(judgement: Judgement) -> Iterator[Violation]:
             )
             evidence = Evidence(rank=rank, step=observation.step)
             yield finding(cause, summary, rank, spec.name, evidence)
-
-
-def _still_partial(judgement: Judgement) -> Iterator[Violation]:
-    """Find gradients that are summed, and marked as if they were not."""
-    for expected, observation in after_wait(judgement, reduced=True):
-        name, rank, step = expected.spec.name, expected.rank, expected.step
-        is_marked = name in observation.partial
-        if is_marked and explain(expected, observation.gradients[name]) is None:
-            summary = (
-                f"gradient of {name!r} on rank {rank}, step {step} is summed and still "
-                "marked Partial: an optimizer that uses it sums it again"
-            )
-            evidence = Evidence(rank=rank, step=step)
-            yield finding("still_partial", summary, rank, name, evidence)
 
 
 def compare(

@@ -20,7 +20,9 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.trace.run import FaultKind, FormCause
 
 # Functions of the judge that take a cause as an argument.
-TAKE_CAUSE = {"Cause", "Violation", "finding", "_both", "_finding", "_findings"}
+TAKE_CAUSE = {
+    *("Cause", "Violation", "finding", "_both", "_finding", "_findings", "_Difference"),
+}
 # Functions that return a cause, and variables that hold one.
 NAMED = {"_cause", "cause", "kind"}
 
