@@ -21,7 +21,7 @@ from syncverify.command.click_options import examples, takes
 from syncverify.command.process_exit import BAD_USAGE
 from syncverify.plain_text import plain
 from syncverify.replay_line import replay_line
-from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import ProgramPlay
 from syncverify.scenario.settings import (
     RECIPE_NAMES,
     BankOptions,

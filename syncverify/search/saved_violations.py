@@ -162,15 +162,12 @@ class KeepingProgress:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The replay of saved violations.
+    """The replay of saved violations."""
 
-    `result` has the violations that still occur, in the saved scenarios, as a search without
-    examples. No run has shrunk those of the identities `unshrunk`.
-    """
-
+    # The violations that still occur, in the saved scenarios, as a search without examples.
     result: SearchResult
     num_played: int
-    unshrunk: frozenset[Identity]
+    unshrunk: frozenset[Identity]  # of violations that no run has shrunk
 
     @property
     def shrunk(self) -> frozenset[Identity]:
@@ -265,10 +262,9 @@ def shrink_replayed(
         met.update(result.met)
     shrunk = {each.violation.identity for one in results for each in one.violations}
     left = (replay.unshrunk & met.reported().keys()) - shrunk
-    violations = list[FoundViolation]()
-    for entry in replay.result.violations:
+    violations = [*replay.result.violations]
+    for place, entry in enumerate(violations):
         if entry.violation.identity in left:
-            entry = shrink(unrelated, judge, entry, progress)
-            progress.shrunk(entry)
-        violations.append(entry)
+            violations[place] = shrink(unrelated, judge, entry, progress)
+            progress.shrunk(violations[place])
     return replace(replay.result, violations=violations)

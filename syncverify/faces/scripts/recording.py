@@ -16,7 +16,7 @@ from syncverify.judge.remarks import Remark, remarks_on
 from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.playing.faults import hub_fault
 from syncverify.processes.forked_process import start
-from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import ProgramPlay
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleCoverage
 from syncverify.scenario.settings import SCRIPT_HANG_TIMEOUT_SECONDS
 from syncverify.sim.apart.hub import Hub
