@@ -93,9 +93,9 @@ def _of_kind(
     kind: Dtypes,
 ) -> tuple[ParameterSpec, ...]:
     """Train one of `trainable_every` parameters; groups take turns."""
-    dtypes = dict(zip(("dtype", "grad_dtype"), kind, strict=True))
     changed = list[ParameterSpec]()
     for index, spec in enumerate(listed):
         group, trains = index % num_groups, index % trainable_every == 0
-        changed.append(replace(spec, **dtypes, group=group, requires_grad=trains))
+        spec = replace(spec, dtype=kind[0], grad_dtype=kind[1])
+        changed.append(replace(spec, group=group, requires_grad=trains))
     return tuple(changed)

@@ -45,8 +45,7 @@ class DoneShards:
     )
     # Results of later shards, by number: see Note [Merged in the order of shards].
     waiting: Mapping[int, SearchResult] = field(default_factory=dict)
-    # Tokens of violations that earlier searches had saved.
-    saved_before: frozenset[str] = frozenset()
+    saved_before: frozenset[str] = frozenset()  # tokens that earlier searches had saved
 
     @property
     def num_examples(self) -> int:

@@ -69,8 +69,7 @@ class Drawing:
     max_ranks: int
     num_examples: int
     random_seed: int
-    # Topic of which most scenarios have a special value.
-    focus: str | None = None
+    focus: str | None = None  # topic of which most scenarios have a special value
     # Value of the topic `size` that each scenario gets if the contract lets it; None for a rare
     # one.
     size: str | None = None

@@ -106,8 +106,7 @@ class SearchResult:
     """
 
     num_examples: int
-    # Of the search, including shrinking.
-    seconds: float
+    seconds: float  # of the search, including shrinking
     coverage: Coverage
     # The shrunk violations; `merged` puts them in the order of `ALL_PROPERTIES`.
     violations: list[FoundViolation]

@@ -48,8 +48,7 @@ class SavedViolations:
     backend: str
     # Receives a line about each entry that is not played.
     notes: list[str] = field(default_factory=list)
-    # Tokens to play; None for all.
-    only: frozenset[str] | None = None
+    only: frozenset[str] | None = None  # tokens to play; None for all
 
     def tokens(self) -> frozenset[str]:
         """Return the tokens of all entries, of this version and others."""

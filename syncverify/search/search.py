@@ -120,8 +120,7 @@ class FirstViolation:
     """The first violation of a search, None if there was none, and its cost."""
 
     num_examples: int
-    # Time until the violation was met.
-    seconds: float
+    seconds: float  # until the violation was met
     found: FoundViolation | None = None
     seconds_to_shrink: float = 0.0
 

@@ -167,7 +167,7 @@ class _Calls(Generic[Item]):
             raise error
         if error is not None and not isinstance(error, KilledWorker):
             raise UsageError(f"a worker cannot make a call: {error}") from error
-        result = None if error else self._asked(future.result)
+        result: Any = None if error else self._asked(future.result)
         if error is not None:
             running.num_deaths += 1
             if running.num_deaths == _MOST_DEATHS:
