@@ -48,7 +48,6 @@ from syncverify.strategies.accumulations import accumulations
 from syncverify.strategies.bucket_caps import bucket_caps
 from syncverify.strategies.meshes import meshes
 from syncverify.strategies.modules import module_parameter_lists, modules
-from syncverify.strategies.parameter_uses import used_by, uses
 from syncverify.strategies.parameters import parameter_lists, parameters
 from syncverify.strategies.placements import placements
 from syncverify.strategies.scenarios import scenarios
@@ -59,6 +58,8 @@ from syncverify.strategies.training_programs import (
     caller_streams,
     readiness_orders,
     step_events,
+    used_by,
+    uses,
 )
 
 __all__ = [

@@ -21,9 +21,7 @@ def accumulations(
     varying: bool = True,
     capabilities: Capabilities | None = None,
 ) -> st.SearchStrategy[tuple[int, ...]]:
-    """Generate the number of micro-batches of each step.
-
-    Shrinks toward one step of one micro-batch.
+    """Generate the number of micro-batches of each step; shrinks toward one step of one.
 
     Args:
         varying: Whether the number may change between steps.

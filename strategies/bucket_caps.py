@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
 
 from hypothesis import strategies as st
 
@@ -32,9 +31,16 @@ def bucket_edges(
     With `near_misses`, also caps one element off, and parts of one parameter.
     """
     sizes = [local_bytes(mesh, spec, 0) for spec in parameters]
-    caps = [max(1, total) for total in itertools.accumulate(sizes)]
-    widths = map(itemsize, parameters)
-    return [*caps, *(_near_misses(caps, sizes, widths) if near_misses else ())]
+    exact = [max(1, total) for total in itertools.accumulate(sizes)]
+    beside = list[int]()
+    if near_misses:
+        for cap, size, spec in zip(exact, sizes, parameters, strict=True):
+            width = itemsize(spec)
+            beside += [
+                cap + width,
+                *(max(1, n) for n in (cap - width, size // 2, size // 3)),
+            ]
+    return exact + beside
 
 
 def cap_within(
@@ -50,14 +56,3 @@ def cap_within(
     if not capabilities.covers("buckets", "cap does not split"):
         return max(1, min(cap, largest - 1))
     return cap
-
-
-def _near_misses(
-    caps: list[int], sizes: list[int], widths: Iterable[int]
-) -> Iterator[int]:
-    """Yield caps beside the exact ones; the bytes of each parameter and of its elements are given."""
-    for cap, size, width in zip(caps, sizes, widths, strict=True):
-        yield cap + width
-        yield max(1, cap - width)
-        for part in (2, 3):
-            yield max(1, size // part)

@@ -20,18 +20,14 @@ from syncverify.scenario.feature_table import TABLE
 from syncverify.scenario.scenario import PARAMETER_WORDS, SCENARIO_WORDS, Scenario
 from syncverify.scenario.words import allowed_words, has_no_impossible_pair, with_word
 
-
-def _fits_any(name: str) -> bool:
-    return name in TABLE and TABLE[name].fits_any
-
-
 _IS_COMBINED = st.sampled_from([False, True, True])
 # A topic of few words lists "no change" up to this often: its words do not occur in every
 # scenario, and some of them occur with little else.
 _MAX_NO_CHANGE = 12
 # Topics that any scenario can take. Their order is part of the format of a seed.
-_TOPICS_OF_SCENARIO = [name for name in SCENARIO_WORDS if _fits_any(name)]
-_TOPICS_OF_PARAMETER = [name for name in PARAMETER_WORDS if _fits_any(name)]
+_FIT_ANY = {name for name, topic in TABLE.items() if topic.fits_any}
+_TOPICS_OF_SCENARIO = [name for name in SCENARIO_WORDS if name in _FIT_ANY]
+_TOPICS_OF_PARAMETER = [name for name in PARAMETER_WORDS if name in _FIT_ANY]
 
 
 @st.composite
@@ -44,15 +40,10 @@ def combined_scenarios(
     """
     if not _has_words(capabilities) or not draw(_IS_COMBINED):
         return scenario
-    places = [
-        *((topic, 0) for topic in _TOPICS_OF_SCENARIO),
-        *(("event", step) for step in range(scenario.num_steps)),
-        *(
-            (topic, index)
-            for index in range(len(scenario.parameters))
-            for topic in _TOPICS_OF_PARAMETER
-        ),
-    ]
+    places = [(topic, 0) for topic in _TOPICS_OF_SCENARIO]
+    places += [("event", step) for step in range(scenario.num_steps)]
+    for index in range(len(scenario.parameters)):
+        places += [(topic, index) for topic in _TOPICS_OF_PARAMETER]
     for topic, place in places:
         word = draw(_changed_words(topic, capabilities))
         if word is not None:

@@ -8,6 +8,7 @@ Note [The last choice]
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -74,13 +75,9 @@ def _updating(scenario: Scenario) -> Scenario:
     """Update parameters inside of backward, without words that the update does not go with."""
     if any(PARTIAL in (spec.placements or ()) for spec in scenario.parameters):
         return scenario
-    return replace(
-        scenario,
-        events=(),
-        backward=PLAIN,
-        synchronizers=TABLE["synchronizers"].plain_word,
-        update="in_backward",
-    )
+    one = TABLE["synchronizers"].plain_word
+    plain = replace(scenario, events=(), backward=PLAIN, synchronizers=one)
+    return replace(plain, update="in_backward")
 
 
 def _on_two_meshes(
@@ -95,16 +92,13 @@ def _on_two_meshes(
         return scenario
     if len(places) == 1:
         places.append(len(listed))
-        copy = replace(listed[places[0]], name=f"p{len(listed)}", use=PLAIN)
-        listed.append(copy)
+        listed.append(replace(listed[places[0]], name=f"p{len(listed)}", use=PLAIN))
     for place in places[1::2]:
         listed[place] = on_mesh(mesh, listed[place], word)
-    try:
+    # A mesh may have one axis, and a strided shard may be uneven there.
+    with contextlib.suppress(ScenarioFormatError):
         return replace(scenario, parameters=tuple(listed))
-    except (
-        ScenarioFormatError
-    ):  # such as: one axis, or a strided shard that is uneven there
-        return scenario
+    return scenario
 
 
 def _unchanged(scenario: Scenario) -> Scenario:

@@ -58,9 +58,7 @@ def meshes(
 
 def _shapes(max_ranks: int, nums_axes: range) -> list[tuple[int, ...]]:
     """List mesh shapes, the smallest first, with weights as repetitions at the end."""
-    shapes: list[tuple[int, ...]] = []
-    for num_axes in nums_axes:
-        shapes += mesh_shapes(max_ranks, num_axes)
+    shapes = [s for num_axes in nums_axes for s in mesh_shapes(max_ranks, num_axes)]
     shapes.sort(key=lambda shape: (math.prod(shape), len(shape), shape))
     # Most products have an axis of size 1; meshes without one get more weight.
     return shapes + [s for s in shapes if len(s) > 1 and min(s) > 1] * 3

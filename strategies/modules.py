@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from syncverify.playing.program.modules import module_parameters
 from syncverify.scenario.contract import EVERYTHING, Capabilities
-from syncverify.scenario.contract_meshes import Dtypes, dtypes
+from syncverify.scenario.contract_meshes import Dtypes, covers_all, dtypes
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import PLAIN, TABLE, WORDS
 from syncverify.scenario.features import features_of
@@ -53,30 +53,22 @@ def module_parameter_lists(
     Shrinks toward trainable float32 parameters in one group.
     """
     listed = module_parameters(name, mesh)
-    # One of `trainable_every` parameters is trainable; groups take turns.
-    kinds = list(
-        itertools.product(
-            (1, 2) if capabilities.covers("parameters", "frozen") else (1,),
-            (1, 2) if capabilities.covers("buckets", "2 groups") else (1,),
-            _dtypes_of(capabilities),
-        )
+    may_freeze = capabilities.covers("parameters", "frozen")
+    may_group = capabilities.covers("buckets", "2 groups")
+    kinds = itertools.product(
+        range(1, 2 + may_freeze), range(1, 2 + may_group), _dtypes_of(capabilities)
     )
-    return st.sampled_from(kinds).map(lambda kind: _of_kind(listed, *kind))
+    return st.sampled_from([*kinds]).map(lambda kind: _of_kind(listed, *kind))
 
 
 def _fits(name: str, mesh: MeshSpec, capabilities: Capabilities) -> bool:
     """Tell whether a contract covers a module and every feature of its parameters."""
-    if not capabilities.covers("module", name):
-        return False
     kinds = _dtypes_of(capabilities)
-    if not kinds:
+    if not kinds or not capabilities.covers("module", name):
         return False
     found = _features_of(name, mesh, module_parameters(name, mesh), kinds[0])
     # Steps and the bucket cap are drawn without regard to the module.
-    return all(
-        feature.topic in _DRAWN_APART or capabilities.covers(*feature)
-        for feature in found
-    )
+    return covers_all(capabilities, (f for f in found if f.topic not in _DRAWN_APART))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -100,14 +92,10 @@ def _of_kind(
     num_groups: int,
     kind: Dtypes,
 ) -> tuple[ParameterSpec, ...]:
-    dtype, grad_dtype = kind
-    return tuple(
-        replace(
-            spec,
-            dtype=dtype,
-            grad_dtype=grad_dtype,
-            group=index % num_groups,
-            requires_grad=index % trainable_every == 0,
-        )
-        for index, spec in enumerate(listed)
-    )
+    """Train one of `trainable_every` parameters; groups take turns."""
+    changed = list[ParameterSpec]()
+    for index, spec in enumerate(listed):
+        group, trains = index % num_groups, index % trainable_every == 0
+        spec = replace(spec, dtype=kind[0], grad_dtype=kind[1])
+        changed.append(replace(spec, group=group, requires_grad=trains))
+    return tuple(changed)

@@ -36,10 +36,13 @@ def overflowing_scenarios(
             return scenario
         everywhere = range(len(scenario.parameters))
         return with_word(scenario, "gradient", CANCELLING, everywhere)
-    words, candidates = _words(capabilities), _positions_for_special_values(scenario)
-    if words is None or not candidates or not draw(_OVERFLOWS):
+    words, listed = _words(capabilities), scenario.parameters
+    candidates = [n for n, spec in enumerate(listed) if _takes_special_values(spec)]
+    if words is None or not candidates or scenario.module != PLAIN:
         return scenario
-    word, listed = draw(words), scenario.parameters
+    if not draw(_OVERFLOWS):
+        return scenario
+    word = draw(words)
     if word == CANCELLING:
         candidates = [n for n in candidates if _can_cancel(scenario, listed[n])]
     if not candidates:
@@ -53,15 +56,6 @@ def _words(capabilities: Capabilities) -> st.SearchStrategy[str] | None:
     words = allowed_words("gradient", capabilities=capabilities)
     covered = [word for word in words if word != ZERO]  # drawn last
     return st.sampled_from(covered) if covered else None
-
-
-def _positions_for_special_values(scenario: Scenario) -> list[int]:
-    """List the positions of parameters with an element that may overflow."""
-    if scenario.module != PLAIN:
-        return []
-    return [
-        n for n, spec in enumerate(scenario.parameters) if _takes_special_values(spec)
-    ]
 
 
 def _takes_special_values(spec: ParameterSpec) -> bool:
@@ -78,22 +72,17 @@ def _can_cancel(scenario: Scenario, spec: ParameterSpec) -> bool:
 
 
 def with_gradient(word: str, scenario: Scenario) -> Scenario:
-    """Give the first parameter that fits a special gradient, without a draw.
+    """Give the first parameter that fits a special gradient, without a draw; it may be none.
 
     Its use becomes a plain product in all losses.
-
-    Returns:
-        The changed scenario, or the scenario itself where no parameter fits.
     """
     plain: dict[str, Any] = {n: TABLE[n].plain_word for n in ("use", "used")}
     for place, spec in enumerate(scenario.parameters):
         simple = replace(spec, **plain)
         if spec.gradient != TABLE["gradient"].plain_word:
             return scenario
-        if word == ZERO:
-            fits = bool(reduce_axes(scenario.mesh, simple))
-        else:
-            fits = _can_cancel(scenario, simple)
+        is_zero = word == ZERO and bool(reduce_axes(scenario.mesh, simple))
+        fits = is_zero or (word != ZERO and _can_cancel(scenario, simple))
         if fits and _takes_special_values(simple):
             return with_parameter(scenario, place, **plain, gradient=word)
     return scenario

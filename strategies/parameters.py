@@ -65,7 +65,14 @@ def parameters(
 
     Shrinks toward a trainable, replicated float32 scalar in group 0.
     """
-    shape = draw(_shapes(mesh, capabilities))
+    # No cap splits a bucket of empty gradients.
+    for_empty = [("shape", "empty"), ("buckets", "cap does not split")]
+    drawn_shapes = shapes(
+        scalars=leaves_scalars(capabilities, mesh),
+        four_dims=capabilities.covers("shape", "4 dims"),
+        empty=covers_all(capabilities, for_empty),
+    )
+    shape = draw(drawn_shapes)
     placed: Placements | None = (REPLICATE,) * len(mesh.shape)
     if capabilities.tensors == "dtensor":
         drawn = placements(
@@ -91,18 +98,6 @@ def parameters(
     )
 
 
-def _shapes(
-    mesh: MeshSpec, capabilities: Capabilities
-) -> st.SearchStrategy[tuple[int, ...]]:
-    # No cap splits a bucket of empty gradients.
-    for_empty = [("shape", "empty"), ("buckets", "cap does not split")]
-    return shapes(
-        scalars=leaves_scalars(capabilities, mesh),
-        four_dims=capabilities.covers("shape", "4 dims"),
-        empty=covers_all(capabilities, for_empty),
-    )
-
-
 @functools.lru_cache
 def parameter_lists(
     mesh: MeshSpec,
@@ -120,15 +115,14 @@ def parameter_lists(
     """
     if not 1 <= min_size <= max_size:
         raise InvalidArgument(f"expected 1 <= {min_size=} <= {max_size=}")
-    drawn = st.lists(
-        parameters(mesh, capabilities=capabilities),
-        min_size=min_size,
-        max_size=max_size,
-    )
+    one = parameters(mesh, capabilities=capabilities)
+    drawn = st.lists(one, min_size=min_size, max_size=max_size)
     common_fields: tuple[tuple[str, ...], ...] = _COMMON_FIELDS
     if not capabilities.covers("dtype", "several"):
         common_fields = tuple((*_DTYPES, *fields) for fields in _COMMON_FIELDS)
-    if _may_cross(mesh, capabilities):
+    is_left = functools.partial(has_placements, capabilities, mesh)
+    crossed = _crossed_placements(mesh) if capabilities.tensors == "dtensor" else []
+    if len(crossed) > 1 and all(map(is_left, crossed)):
         common_fields = (*common_fields * _USUAL_FOR_ONE_CROSSED, _CROSSED)
     return st.tuples(st.sampled_from(common_fields), drawn).map(
         lambda pair: _named(_related(*pair, mesh, capabilities))
@@ -145,16 +139,6 @@ def _crossed_placements(mesh: MeshSpec) -> list[tuple[str, ...]]:
     ]
 
 
-def _may_cross(mesh: MeshSpec, capabilities: Capabilities) -> bool:
-    """Tell whether parameters can be reduced over equally many, but different axes."""
-    listed = _crossed_placements(mesh)
-    return (
-        len(listed) > 1
-        and capabilities.tensors == "dtensor"
-        and all(has_placements(capabilities, mesh, placed) for placed in listed)
-    )
-
-
 def _related(
     names: tuple[str, ...],
     specs: list[ParameterSpec],
@@ -164,20 +148,13 @@ def _related(
     """Let parameters have fields in common; see `_COMMON_FIELDS` and `_CROSSED`."""
     if names is not _CROSSED:
         return _with_common_fields(names, specs)
-    listed = _crossed_placements(mesh)
+    alike = _with_common_fields((*_SAME_BUCKET, "memory_format"), specs)
+    crossed = itertools.cycle(_crossed_placements(mesh))
     shape = specs[0].global_shape or (3,)
-    return [
-        replace(
-            spec,
-            placements=placed,
-            global_shape=_even(shape, placed, mesh, capabilities),
-        )
-        for spec, placed in zip(
-            _with_common_fields((*_SAME_BUCKET, "memory_format"), specs),
-            itertools.cycle(listed),
-            strict=False,
-        )
-    ]
+    for place, (spec, placed) in enumerate(zip(alike, crossed, strict=False)):
+        even = _even(shape, placed, mesh, capabilities)
+        alike[place] = replace(spec, placements=placed, global_shape=even)
+    return alike
 
 
 def _even(
@@ -212,9 +189,8 @@ def _kinds(
     wide = [kind for kind in trainable if _FLOAT64 in kind]
     if not usual:
         usual, wide = wide, []
-    frozen = [(*kind[:3], False) for kind in usual]
-    if not capabilities.covers("parameters", "frozen"):
-        frozen = []
+    may_freeze = capabilities.covers("parameters", "frozen")
+    frozen = [(*kind[:3], False) for kind in usual if may_freeze]
     # Frozen parameters are reduced by no collective: they get half the weight.
     return with_rare([*usual, *usual, *frozen], wide, one_in=TABLE["dtype"].one_in)
 
@@ -253,19 +229,16 @@ def _listings(capabilities: Capabilities) -> list[_Fields]:
         "twice": (("num_listed", 2),),
         "in two groups": (("also_in_next_group", True),),
     }
-    rare = [
-        by_word[word] for word in allowed_words("listed", capabilities=capabilities)
-    ]
-    return [()] * (TABLE["listed"].one_in - 1) * len(rare) + (rare or [()])
+    words = allowed_words("listed", capabilities=capabilities)
+    num_plain = (TABLE["listed"].one_in - 1) * len(words)
+    return [()] * num_plain + ([by_word[word] for word in words] or [()])
 
 
 def _memory_formats(num_dims: int, capabilities: Capabilities) -> list[_Fields]:
     """List choices, of which the most frequent format decides how many have no format."""
-    rows = [
-        row
-        for word in allowed_words("memory_format", capabilities=capabilities)
-        if (row := WORDS["memory_format"][word]).fewest_dims <= num_dims
-    ]
+    words = allowed_words("memory_format", capabilities=capabilities)
+    rows = [WORDS["memory_format"][word] for word in words]
+    rows = [row for row in rows if row.fewest_dims <= num_dims]
     one_in = [row.one_in or TABLE["memory_format"].one_in for row in rows]
     rare: list[_Fields] = [(("memory_format", row.value),) for row in rows]
     return [()] * (min(one_in, default=2) - 1) + rare

@@ -48,9 +48,8 @@ def placements(
         partial: Whether the gradient arrives as `Partial`, now and then.
         capabilities: Contract that may leave out placements.
     """
-    codes = (REPLICATE, *(shard(dim) for dim in range(num_dims)))
-    placed = list(itertools.product(codes, repeat=len(mesh.shape)))
-    replicated, *others = placed
+    codes = (REPLICATE, *map(shard, range(num_dims)))
+    replicated, *others = itertools.product(codes, repeat=len(mesh.shape))
     is_left = functools.partial(has_placements, capabilities, mesh)
     others = [*filter(is_left, others)]
     # A synchronizer reduces replicated parameters: they get more weight, ordinary ones some.

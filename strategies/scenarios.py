@@ -6,6 +6,7 @@ import functools
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from hypothesis import strategies as st
@@ -25,15 +26,16 @@ from syncverify.strategies.last_words import scenarios_with_last_words
 from syncverify.strategies.meshes import meshes
 from syncverify.strategies.modules import module_parameter_lists, modules
 from syncverify.strategies.overflows import overflowing_scenarios
-from syncverify.strategies.parameter_uses import used_by, uses
 from syncverify.strategies.parameters import parameter_lists
 from syncverify.strategies.training_programs import (
     backwards,
     caller_streams,
     readiness_orders,
     step_events,
+    used_by,
+    uses,
+    word_choices,
 )
-from syncverify.strategies.word_choices import word_choices
 
 # By the focus of the scenarios. One with a module takes as long as several without one, and
 # has fewer features.
@@ -100,22 +102,15 @@ def _focused_scenarios(
     for _ in range(_MAX_DRAWS):
         scenario = draw(scenarios)
         if topic == BUCKET_CAP:
-            cap = draw(_edge_caps(scenario, capabilities))
-            return replace(scenario, bucket_cap_bytes=cap)
+            world = scenario.mesh, scenario.parameters
+            edges = bucket_edges(*world, near_misses=True)
+            caps = {cap_within(cap, *world, capabilities) for cap in edges}
+            # Shrinks toward no split.
+            chosen = draw(st.sampled_from(sorted(caps, reverse=True)))
+            return replace(scenario, bucket_cap_bytes=chosen)
         if is_in_focus(scenario, topic):
             break
     return scenario
-
-
-def _edge_caps(
-    scenario: Scenario, capabilities: Capabilities
-) -> st.SearchStrategy[int]:
-    mesh, parameters = scenario.mesh, scenario.parameters
-    caps = {
-        cap_within(cap, mesh, parameters, capabilities)
-        for cap in bucket_edges(mesh, parameters, near_misses=True)
-    }
-    return st.sampled_from(sorted(caps, reverse=True))  # shrinks toward no split
 
 
 @st.composite
@@ -171,20 +166,18 @@ def _scenarios(
     )
     # The draws above happen with and without a module: to Hypothesis an example with fewer
     # choices is simpler, and shrinking would lead to modules.
-    if module != PLAIN:
-        scenario = _with_module(draw, scenario, module, capabilities)
+    if module != PLAIN:  # it is trained by plain steps, see `NEVER_TOGETHER`
+        parameters = draw(
+            module_parameter_lists(module, mesh, capabilities=capabilities)
+        )
+        cap = cap_within(scenario.bucket_cap_bytes, mesh, parameters, capabilities)
+        scenario = Scenario(mesh, parameters, counts, cap, module=module)
     scenario = draw(combined_scenarios(scenario, capabilities=capabilities))
-    scenario = draw(
-        enlarged_scenarios(
-            scenario, max_ranks=max_ranks, size=size, capabilities=capabilities
-        )
-    )
+    large = partial(enlarged_scenarios, max_ranks=max_ranks, size=size)
+    scenario = draw(large(scenario, capabilities=capabilities))
     scenario = draw(overflowing_scenarios(scenario, capabilities=capabilities))
-    return draw(
-        scenarios_with_last_words(
-            scenario, max_ranks=max_ranks, capabilities=capabilities
-        )
-    )
+    last = partial(scenarios_with_last_words, max_ranks=max_ranks)
+    return draw(last(scenario, capabilities=capabilities))
 
 
 # Features of parameters that some way to run backward cannot meet. The strategy of backwards
@@ -194,21 +187,6 @@ _EXCLUDE_BACKWARDS: Final = frozenset(
     for feature, other in itertools.chain(*map(itertools.permutations, NEVER_TOGETHER))
     if feature.topic == "backward"
 )
-
-
-def _with_module(
-    draw: st.DrawFn, plain: Scenario, module: str, capabilities: Capabilities
-) -> Scenario:
-    """Return a scenario that trains a module by plain steps; see `NEVER_TOGETHER`."""
-    mesh, cap = plain.mesh, plain.bucket_cap_bytes
-    parameters = draw(module_parameter_lists(module, mesh, capabilities=capabilities))
-    return Scenario(
-        mesh=mesh,
-        parameters=parameters,
-        accumulations=plain.accumulations,
-        bucket_cap_bytes=cap_within(cap, mesh, parameters, capabilities),
-        module=module,
-    )
 
 
 @functools.cache

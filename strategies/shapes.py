@@ -33,17 +33,11 @@ def shapes(
         list(itertools.product((1, 2, 3, 5), repeat=3)),
     ]
     usual = _evenly(by_dims if scalars else by_dims[1:])
-    long = [
-        *itertools.product((1, 2, 3), repeat=4),
-        *itertools.product((1, 2), repeat=5),
-    ]
+    long: list[tuple[int, ...]] = [*itertools.product((1, 2, 3), repeat=4)]
+    long += itertools.product((1, 2), repeat=5)
     none = [*_EMPTY, _EMPTY_OF_4_DIMS] if four_dims else _EMPTY
-    return with_rare(
-        usual,
-        _evenly([long]) if four_dims else [],
-        none if empty else [],
-        one_in=TABLE["shape"].one_in,
-    )
+    rare = [_evenly([long]) if four_dims else [], none if empty else []]
+    return with_rare(usual, *rare, one_in=TABLE["shape"].one_in)
 
 
 def _evenly(kinds: list[list[tuple[int, ...]]]) -> list[tuple[int, ...]]:

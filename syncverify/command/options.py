@@ -22,7 +22,7 @@ from syncverify.command.process_exit import BAD_USAGE
 from syncverify.plain_text import plain
 from syncverify.replay_line import replay_line
 from syncverify.scenario import settings
-from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import ProgramPlay
 from syncverify.trace.source_lines import CodeLine
 
 # Where a replay keeps what the command that it runs has to show again.

@@ -35,7 +35,7 @@ from syncverify.faces.whole_step.outcome import Parity
 from syncverify.faces.whole_step.parity import comparisons
 from syncverify.report.console import kept_output, say
 from syncverify.report.results import publish
-from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
 from syncverify.scenario.settings import (
     JudgeOptions,

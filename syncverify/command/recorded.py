@@ -13,8 +13,12 @@ from typing import Any, Final
 
 from syncverify.errors import ScenarioFormatError, UsageError
 from syncverify.plain_text import counted
-from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scenario.replay_token import Reproducer, file_text, load_program
+from syncverify.scenario.replay_token import (
+    ProgramPlay,
+    Reproducer,
+    file_text,
+    load_program,
+)
 from syncverify.scenario.settings import BACKEND_NAMES, ReplayOptions
 
 _PLACE: Final = "expected REPORT.json#RATING/N, such as report.json#wrong/1"

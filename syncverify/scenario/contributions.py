@@ -77,8 +77,7 @@ def contribution(
 ) -> torch.Tensor:
     """Return a micro-batch's contribution, divided by `magnitude`.
 
-    Returns:
-        Whole numbers in float64, in the local shape of the rank.
+    It has whole numbers in float64, in the local shape of the rank.
     """
     shape = local_shape(scenario.mesh, parameter, rank)
     numel = math.prod(shape)
@@ -86,7 +85,11 @@ def contribution(
     contributors = scenario.mesh.num_ranks * accumulations
     index = rank * accumulations + micro_batch
     count = len(contributing_ranks(scenario.mesh, parameter, rank))
-    scale = _scale(parameter, count, contributors, _divisor_of_parts(scenario))
+    # Some backwards accumulate a contribution in parts. A partial sum with half an integer needs one
+    # bit more than the whole sum, and may round. A backward that runs twice halves the contribution;
+    # a use in two reentrant checkpoints halves each half. So 4 divides it.
+    parts = 4 if BACKWARDS[scenario.backward].halves else 1
+    scale = _scale(parameter, count, contributors, parts)
     position = scenario.parameters.index(parameter)
     factor = 1
     if _cancels(scenario, parameter, step):
@@ -94,25 +97,18 @@ def contribution(
         index -= micro_batch if factor < 0 else 0  # the number of the first one again
     if _is_zero(scenario, parameter, rank, step):
         factor = 0
-    numbers = _kept(_numbers, numel)(
-        numel,
-        salt=7919 * step + 104_729 * position,
-        index=index,
-        contributors=contributors,
-        room=scale.room,
-        span=scale.span,
-        spacing=scale.spacing,
-    )
+    salt = 7919 * step + 104_729 * position
+    numbers = _kept(_numbers, numel)(numel, salt, index, contributors, scale)
     return (numbers * (factor * scale.unit)).reshape(shape)
 
 
 class _Scale(NamedTuple):
-    """The numbers that contributions to a parameter may be; see `_numbers`."""
+    """The numbers that contributions to a parameter may be."""
 
     unit: int
-    room: int
-    span: int
-    spacing: int
+    room: int  # largest exact sum, in units
+    span: int  # number of distinct values
+    spacing: int  # binary digits from one value to the next; 0 for any values
 
 
 # Cached: each micro-batch of each rank asks for the scale.
@@ -120,10 +116,7 @@ class _Scale(NamedTuple):
 def _scale(
     parameter: ParameterSpec, count: int, contributors: int, least: int
 ) -> _Scale:
-    """Return the scale of contributions that `count` of some contributors add up.
-
-    `least` divides each of them.
-    """
+    """Return the scale of contributions that `count` of some add up, each a multiple of `least`."""
     limits = parameter
     if parameter.gradient == "cancelling":  # sums are exact in bfloat16
         limits = replace(parameter, dtype="bfloat16", grad_dtype=None)
@@ -147,9 +140,8 @@ def _is_zero(
     scenario: Scenario, parameter: ParameterSpec, rank: int, step: int
 ) -> bool:
     """Tell whether the contributions of a rank to a step are zero in all elements."""
-    if parameter.gradient != ZERO or step % 2 == 1:
-        return False
-    return _is_special(scenario, parameter, rank)
+    is_meant = parameter.gradient == ZERO and step % 2 == 0
+    return is_meant and _is_special(scenario, parameter, rank)
 
 
 def with_overflow(
@@ -166,11 +158,10 @@ def with_overflow(
     One rank's first element overflows. The rank is another one for each parameter, the last one
     first. Inf has the sign that the element has.
     """
-    is_meant = (
-        step % 2 == 0 and micro_batch == 0 and _is_special(scenario, parameter, rank)
-    )
-    overflows = parameter.gradient in {"inf", "nan"}
-    if not overflows or not is_meant or not constant.numel():
+    is_meant = step % 2 == 0 and micro_batch == 0 and constant.numel()
+    if parameter.gradient not in {"inf", "nan"} or not is_meant:
+        return constant
+    if not _is_special(scenario, parameter, rank):
         return constant
     overflowing = constant.clone()
     first = overflowing.view(-1)[:1]
@@ -192,11 +183,8 @@ def shows_special_values(
     if parameter.gradient == "cancelling":
         return _cancels(scenario, parameter, step)
     count = 1 if parameter.gradient != ZERO else None  # of micro-batches
-    special = [
-        rank
-        for rank in range(scenario.mesh.num_ranks)
-        if _is_special(scenario, parameter, rank)
-    ]
+    ranks = range(scenario.mesh.num_ranks)
+    special = [rank for rank in ranks if _is_special(scenario, parameter, rank)]
     has_some = step_plan.has_gradient(scenario, parameter, special, step, count)
     return step % 2 == 0 and has_some
 
@@ -211,21 +199,13 @@ def _kept(
 # Shapes and counts are small and few, so most calls repeat a call of another scenario.
 @functools.lru_cache(maxsize=4096)
 def _numbers(
-    numel: int,
-    *,
-    salt: int,
-    index: int,
-    contributors: int,
-    room: int,
-    span: int,
-    spacing: int,
+    numel: int, salt: int, index: int, contributors: int, scale: _Scale
 ) -> torch.Tensor:
     """Return the contribution of contributor `index` in units: shape (numel,), float64.
 
-    `room` is the largest exact sum, in units. `span` is the number of distinct values.
-    `spacing` is the number of binary digits from one value to the next, 0 for any values.
     The result is cached, so callers must not write to it.
     """
+    _, room, span, spacing = scale
     if spacing:
         levels = max(1, room.bit_length() // spacing)
         place = _spread(numel, salt, index, max(contributors, levels))
@@ -289,16 +269,6 @@ def _sum_limit(parameter: ParameterSpec) -> int:
 def _one_limit(parameter: ParameterSpec) -> int:
     """Return the largest exact contribution, computed in the parameter's dtype."""
     return min(_sum_limit(parameter), 1 << _EXACT_BITS[parameter.dtype])
-
-
-def _divisor_of_parts(scenario: Scenario) -> int:
-    """Return the divisor of a contribution that makes each of its parts whole.
-
-    Some backwards accumulate a contribution in parts. A partial sum with half an integer
-    needs one bit more than the whole sum, and may round. A backward that runs twice halves
-    the contribution; a use in two reentrant checkpoints halves each half.
-    """
-    return 4 if BACKWARDS[scenario.backward].halves else 1
 
 
 def _unit(parameter: ParameterSpec, count: int, least: int) -> int:

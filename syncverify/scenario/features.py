@@ -8,7 +8,6 @@ Each feature demands one of two promises from a subject: `right`, the right grad
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
@@ -32,9 +31,8 @@ def _words(topic: Topic, *read: Any) -> Iterator[str]:
             yield base_word(word)
 
 
-def _if_occurs(occurs: Callable[..., bool], value: str) -> _Reader:
+def _if_occurs(occurs: Callable[..., bool], *found: str) -> _Reader:
     """Return a function that lists a value where it occurs; a draw asks for each of them."""
-    found = (value,)
     return lambda *read: found if occurs(*read) else ()
 
 
@@ -111,22 +109,14 @@ def refusable_features(
 
     A step event excuses no error before it or long after it.
     """
-    plain = (feature for feature in features_of(scenario) if is_plain(feature))
-    for feature in itertools.chain(plain, _features_in_step(scenario, step)):
-        if capabilities.may_refuse(*feature):
-            yield feature
-
-
-def _features_in_step(scenario: Scenario, step: int) -> Iterator[Feature]:
-    """Yield the features beyond plain training steps that have an effect in a step."""
-    for feature in optional_features(scenario):
-        if feature.topic != "event":
-            yield feature
+    known = [f for f in features_of(scenario) if is_plain(f) or f in OPTIONAL]
+    known = [feature for feature in known if feature.topic != "event"]
     for event_step, event in enumerate(scenario.events):
         feature = Feature("event", base_word(event))
         last = event_step + EVENTS[feature.value].lasts
         if feature in OPTIONAL and event_step <= step <= last:
-            yield feature
+            known.append(feature)
+    return (f for f in known if capabilities.may_refuse(*f))
 
 
 def overflows(scenario: Scenario) -> bool:
@@ -136,11 +126,8 @@ def overflows(scenario: Scenario) -> bool:
 
 def without_clear_errors(capabilities: Capabilities) -> Capabilities:
     """Return a contract without the features that a subject may answer with an error."""
-    may_fail = {
-        str(feature)
-        for feature in OPTIONAL
-        if capabilities.covers(*feature) and capabilities.may_refuse(*feature)
-    }
+    covered = [feature for feature in OPTIONAL if capabilities.covers(*feature)]
+    may_fail = {str(each) for each in covered if capabilities.may_refuse(*each)}
     return replace(capabilities, outside=capabilities.outside | may_fail)
 
 

@@ -33,8 +33,7 @@ def check_names(capabilities: Capabilities, *, subject: str) -> None:
     Raises:
         UsageError: A name is unknown or without effect, or no scenario is left.
     """
-    mistake = next(_mistakes(capabilities), None)
-    if mistake is not None:
+    if mistake := next(_mistakes(capabilities), ""):
         raise UsageError(f"contract of subject {subject!r}: {mistake}")
     if any(_is_plain_value(name) for name in capabilities.outside):
         Space(capabilities, _MAX_RANKS).require_scenarios()

@@ -11,15 +11,15 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shlex
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario import bounds
-from syncverify.scenario.program_token import ProgramPlay, is_of_program, unpacked
 from syncverify.scenario.scenario import (
     MESH_WORDS,
     PARAMETER_WORDS,
@@ -49,6 +49,22 @@ _OF_PARAMETER = (
 )
 
 
+# Commands that play a program.
+Face = Literal["simulate", "parity", "record"]
+# Their options in a token, which may come from anybody: none of them names a file.
+_OPTIONS: Final[Mapping[str, frozenset[str]]] = {
+    "simulate": frozenset({"--ranks", "--device", "--schedule"}),
+    "parity": frozenset(
+        {
+            *("--layouts", "--steps", "--seed", "--micro-batches"),
+            *("--size", "--rows", "--data"),
+        }
+    ),
+    "record": frozenset({"--nproc", "--device", "-m"}),
+}
+_NEGATIVE: Final = re.compile(r"-\d+$")
+
+
 @dataclass(frozen=True, slots=True)
 class Reproducer:
     """One violation in a form that can be replayed: a scenario, a schedule and a name."""
@@ -62,6 +78,31 @@ class Reproducer:
         """Return what a token holds."""
         schedule = self.schedule.to_json()
         return [self.property, self.cause, _pack(self.scenario), schedule]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramPlay:
+    """A play of a program that showed something wrong."""
+
+    property: str  # the violated one, or the wrong quantity
+    cause: str
+    face: Face  # command that plays it
+    options: tuple[str, ...]  # words of that command before the name of the program
+    arguments: tuple[str, ...] = ()  # words behind it: arguments of a script
+
+    def words(self, program: str) -> list[str]:
+        """Return the words of the command that plays a program in this way."""
+        return [*self.options, "--", program, *self.arguments]
+
+    def line(self, program: str) -> str:
+        """Return the command as a user types it."""
+        words = (*self.options, program, *self.arguments)
+        return shlex.join(["syncverify", self.face, *words])
+
+    def packed(self) -> list[Any]:
+        """Return what a token holds."""
+        face = {self.face: [list(self.options), list(self.arguments)]}
+        return [self.property, self.cause, face]
 
 
 def encode(play: Reproducer | ProgramPlay) -> str:
@@ -118,7 +159,11 @@ def _packed(token: str) -> list[Any]:
     body = token.removeprefix(_PREFIX)
     padded = body + "=" * (-len(body) % 4)
     squeezed = base64.b64decode(padded, altchars=b"-_", validate=True)
-    packed: list[Any] = json.loads(_inflate(squeezed))
+    inflate = zlib.decompressobj()
+    text = inflate.decompress(squeezed, bounds.MAX_TOKEN_BYTES)
+    if not inflate.eof or inflate.unused_data:
+        raise ValueError("it is cut short or continued")
+    packed: list[Any] = json.loads(text)
     return packed
 
 
@@ -126,14 +171,6 @@ def other_version(token: str) -> str | None:
     """Return the version of a token that this syncverify does not read; None for others."""
     version = _ANY_VERSION.match(token)
     return version[1] if version and not token.startswith(_PREFIX) else None
-
-
-def _inflate(squeezed: bytes) -> bytes:
-    inflate = zlib.decompressobj()
-    text = inflate.decompress(squeezed, bounds.MAX_TOKEN_BYTES)
-    if not inflate.eof or inflate.unused_data:
-        raise ValueError("it is cut short or continued")
-    return text
 
 
 def load(token_or_file: str) -> Reproducer:
@@ -158,7 +195,7 @@ def load_program(token_or_file: str) -> ProgramPlay | None:
     """
     return _read(
         _token_in(token_or_file),
-        lambda packed: unpacked(packed) if is_of_program(packed) else None,
+        lambda packed: _unpack_program(packed) if _is_of_program(packed) else None,
     )
 
 
@@ -252,8 +289,8 @@ def _at_places(entry: dict[str, Any], places: tuple[str, ...]) -> list[Any]:
 
 
 def _unpack_reproducer(packed: list[Any]) -> Reproducer:
-    if is_of_program(packed):
-        line = unpacked(packed).line("PROGRAM")
+    if _is_of_program(packed):
+        line = _unpack_program(packed).line("PROGRAM")
         raise ScenarioFormatError(
             "expected the token of a scenario, and this one plays a program: "
             f"`syncverify replay TOKEN PROGRAM` plays it, as `{line}` does"
@@ -294,3 +331,27 @@ def _dtype(number: int) -> str:
     if number not in range(len(DTYPES)):  # -1 would index as well
         raise ValueError(f"no dtype has number {number!r}")
     return DTYPES[number]
+
+
+def _is_of_program(packed: list[Any]) -> bool:
+    """Tell whether a token holds a program: a scenario is a list."""
+    return len(packed) == 3 and isinstance(packed[2], dict)
+
+
+def _unpack_program(packed: list[Any]) -> ProgramPlay:
+    """Return the play that a token holds.
+
+    Raises:
+        ValueError: The token holds something else.
+    """
+    name, cause, faces = packed
+    ((face, (options, arguments)),) = faces.items()
+    if face not in _OPTIONS:
+        raise ValueError(f"no command {face!r:.40} plays a program")
+    check_names((name, cause, *options))
+    if not all(isinstance(argument, str) for argument in arguments):
+        raise ValueError("arguments of a script are texts")
+    named = {word for word in options if word[:1] == "-" and not _NEGATIVE.match(word)}
+    if not named <= _OPTIONS[face]:
+        raise ValueError(f"it has {sorted(named - _OPTIONS[face])}")
+    return ProgramPlay(name, cause, face, tuple(options), tuple(arguments))

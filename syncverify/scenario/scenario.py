@@ -14,8 +14,7 @@ from typing import Any
 from syncverify.errors import ScenarioFormatError
 from syncverify.scenario import validation
 from syncverify.scenario.feature_table import PLAIN
-from syncverify.scenario.pasteable import Pasteable
-from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.scenario.specs import MeshSpec, ParameterSpec, Pasteable
 from syncverify.scenario.validation import require
 
 SCENARIO_VERSION = 2

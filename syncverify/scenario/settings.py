@@ -66,9 +66,7 @@ class Setting:
     kind: SettingKind
     option: str = ""  # without dashes, "" for none; a short one follows with its dash
     meaning: str = ""  # one sentence
-    metavar: str | None = (
-        None  # place of the value in a help; None for that of the kind
-    )
+    metavar: str | None = None  # of the value in a help; None for that of the kind
     shown_default: str = ""  # default in words, where the value does not tell
     choices: tuple[str, ...] = BACKEND_NAMES
     least: int | None = 1

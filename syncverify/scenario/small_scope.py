@@ -82,26 +82,17 @@ class SmallScope:
 
     def scenarios(self, capabilities: Capabilities) -> Iterator[Scenario]:
         """Yield each scenario of a contract within the scope; small ones come first."""
-        counts = [
-            each
-            for steps in range(1, self.steps + 1)
-            for each in itertools.product(
-                range(1, self.micro_batches + 1), repeat=steps
-            )
-        ]
-        for plain in self._first_steps(capabilities):
-            for each in counts:
-                scenario = replace(plain, accumulations=each)
-                if not features_outside(scenario, capabilities):
-                    yield scenario
-                    yield from self._with_words(scenario, capabilities)
-
-    def _first_steps(self, capabilities: Capabilities) -> Iterator[Scenario]:
-        """Yield a scenario of one plain step for each mesh, list of parameters and cap."""
+        numbers = range(1, self.micro_batches + 1)
+        by_steps = range(1, self.steps + 1)
+        counts = [c for n in by_steps for c in itertools.product(numbers, repeat=n)]
         for mesh in self._meshes(capabilities):
             for listed in self._parameter_lists(mesh, capabilities):
-                for cap in cap_classes(mesh, listed, self.buckets):
-                    yield Scenario(mesh, listed, (1,), cap)
+                caps = cap_classes(mesh, listed, self.buckets)
+                for cap, each in itertools.product(caps, counts):
+                    scenario = Scenario(mesh, listed, each, cap)
+                    if not features_outside(scenario, capabilities):
+                        yield scenario
+                        yield from self._with_words(scenario, capabilities)
 
     def _meshes(self, capabilities: Capabilities) -> Iterator[MeshSpec]:
         two_axes = (shape for shape in mesh_shapes(self.ranks, 2) if min(shape) > 1)
@@ -117,9 +108,8 @@ class SmallScope:
         for count in range(1, self.parameters + 1):
             for listed in itertools.product(kinds, repeat=count):
                 if any(spec.requires_grad for spec in listed) and _is_least(listed):
-                    yield tuple(
-                        replace(spec, name=f"p{n}") for n, spec in enumerate(listed)
-                    )
+                    named = enumerate(listed)
+                    yield tuple(replace(spec, name=f"p{n}") for n, spec in named)
 
     def _with_words(
         self, plain: Scenario, capabilities: Capabilities
@@ -137,13 +127,10 @@ class SmallScope:
 def cap_classes(
     mesh: MeshSpec, parameters: Sequence[ParameterSpec], most_buckets: int
 ) -> list[int]:
-    """List the least bucket cap of each class.
+    """List the least bucket cap of each class in bytes, the largest first.
 
     Caps are left out that cut the reduced parameters into more buckets than wanted, in the
     order of registration or in the reverse one, as backward goes.
-
-    Returns:
-        The caps in bytes, the largest first.
     """
     reduced = [spec for spec in parameters if reduce_axes(mesh, spec)]
     sizes = [most_group_bytes(mesh, [spec]) for spec in reduced if spec.requires_grad]
@@ -185,19 +172,13 @@ def _kinds(mesh: MeshSpec, capabilities: Capabilities) -> Iterator[ParameterSpec
         replace(spec, placements=None),
         replace(spec, requires_grad=False),
     ]
-    for each in kinds:
-        if has_placements(capabilities, mesh, each.placements):
-            yield each
+    yield from (e for e in kinds if has_placements(capabilities, mesh, e.placements))
 
 
 def _is_least(listed: Iterable[ParameterSpec]) -> bool:
     """Tell whether no smaller sizes in the same order stand for those of the parameters."""
-    replicated = {
-        each.global_shape
-        for each in listed
-        if {*(each.placements or ())} == {REPLICATE}
-    }
-    return replicated != {_SIZES[1:]}
+    replicated = [each for each in listed if {*(each.placements or ())} == {REPLICATE}]
+    return {each.global_shape for each in replicated} != {_SIZES[1:]}
 
 
 def _bound(name: str, value: str) -> int:

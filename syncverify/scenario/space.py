@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,41 +46,39 @@ FOCUS_TOPICS: Final = tuple(sorted({BUCKET_CAP, *TABLE} - {"buckets"}))
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The scenarios that may be drawn for a subject.
-
-    Attributes:
-        max_ranks: Largest usual number of ranks; `size=many ranks` has more.
-    """
+    """The scenarios that may be drawn for a subject."""
 
     capabilities: Capabilities
-    max_ranks: int
+    max_ranks: int  # largest usual number of ranks; `size=many ranks` has more
 
     def values(self) -> dict[str, list[str]]:
         """List the values of each topic that a scenario may have."""
-        by_mesh = features_by_mesh(self.capabilities, self.max_ranks)
-        on_meshes = frozenset(itertools.chain(*by_mesh))
-        left = {
-            topic: [v for v in values if self._is_left(Feature(topic, v), on_meshes)]
-            for topic, values in self._declared().items()
+        on_meshes = frozenset(itertools.chain(*self._by_mesh))
+        declared: dict[str, Iterable[object]] = {  # beside the features of the table
+            **dict.fromkeys(TABLE, ()),
+            "ranks": range(1, self.max_ranks + 1),
+            "module": self.capabilities.layer_paths,
         }
+        left: dict[str, list[str]] = {}
+        for topic, others in declared.items():
+            values = [each.value for each in FEATURES if each.topic == topic]
+            values += map(str, others)
+            left[topic] = [
+                v for v in values if self._is_left(Feature(topic, v), on_meshes)
+            ]
         plain = {"ranks", *(each.topic for each in FEATURES.keys() - OPTIONAL.keys())}
         return {
             topic: found for topic, found in left.items() if found or topic in plain
         }
 
+    @property
+    def _by_mesh(self) -> frozenset[frozenset[Feature]]:
+        return features_by_mesh(self.capabilities, self.max_ranks)
+
     def features(self) -> list[Feature]:
         """List the features that a scenario may have."""
         by_topic = self.values().items()
         return [Feature(topic, value) for topic, values in by_topic for value in values]
-
-    def _declared(self) -> dict[str, list[str]]:
-        """List all values of each topic, in any contract on so many ranks."""
-        values: dict[str, list[str]] = {topic: [] for topic in TABLE}
-        values["ranks"] = [str(number) for number in range(1, self.max_ranks + 1)]
-        for feature in FEATURES:
-            values[feature.topic].append(feature.value)
-        values["module"] += self.capabilities.layer_paths
-        return values
 
     def _is_left(self, feature: Feature, on_meshes: frozenset[Feature]) -> bool:
         """Tell whether a contract leaves a feature, and scenarios may have it by chance."""
@@ -92,11 +90,8 @@ class Space:
         row = FEATURES.get(feature, _OF_NO_ROW)
         if row.fewest_micro_batches > self._most_micro_batches():
             return False
-        if (
-            isinstance(row, EventRow)
-            and row.shows_later
-            and not own.covers("steps", "2")
-        ):
+        is_late = isinstance(row, EventRow) and row.shows_later
+        if is_late and not own.covers("steps", "2"):
             return False
         match feature:
             case ("shape", "empty"):  # an empty gradient fits every cap
@@ -122,9 +117,8 @@ class Space:
     @property
     def has_sums(self) -> bool:
         """Tell whether ranks sum a gradient in some scenario."""
-        on_meshes = features_by_mesh(self.capabilities, self.max_ranks)
         sums = {Feature("reduction", over) for over in NUM_REDUCED_AXES}
-        return any(not sums.isdisjoint(features) for features in on_meshes)
+        return any(not sums.isdisjoint(features) for features in self._by_mesh)
 
     def _most_micro_batches(self) -> int:
         """Return the largest number of micro-batches in a step, or a number from `MANY`."""
@@ -137,7 +131,7 @@ class Space:
         """Tell whether a gradient may be summed over one of several axes alone."""
         return any(
             _OVER_ONE in each and _ONE_AXIS not in each and _SIZE_ONE not in each
-            for each in features_by_mesh(self.capabilities, self.max_ranks)
+            for each in self._by_mesh
         )
 
     def pairs(self) -> Iterator[tuple[Feature, Feature]]:
@@ -152,17 +146,15 @@ class Space:
         """Return the reason that no scenario has both features; None if one may."""
         pair = frozenset(map(self._as_built_in, (one, other)))
         reason = NEVER_TOGETHER.get(pair) or self._why_not_on_mesh(dict((one, other)))
-        if reason is None and {one.topic, other.topic} <= _ON_MESH:
-            by_mesh = features_by_mesh(self.capabilities, self.max_ranks)
-            if not any({one, other} <= features for features in by_mesh):
-                return "no mesh of the contract has both"
-        return reason
+        if reason or not {one.topic, other.topic} <= _ON_MESH:
+            return reason
+        is_on_one = any({one, other} <= features for features in self._by_mesh)
+        return None if is_on_one else "no mesh of the contract has both"
 
     def _as_built_in(self, feature: Feature) -> Feature:
         """Replace a layer of the user's own: it may have what a built-in module may have."""
-        is_layer = (
-            feature.topic == "module" and feature.value in self.capabilities.layer_paths
-        )
+        topic, value = feature
+        is_layer = topic == "module" and value in self.capabilities.layer_paths
         return Feature("module", "mlp") if is_layer else feature
 
     def require_scenarios(self) -> None:
@@ -210,10 +202,9 @@ class Space:
 
     def _why_not_on_mesh(self, pair: dict[str, str]) -> str | None:
         """Return the reason that a mesh cannot reduce over so many axes, or None."""
-        reduction = pair.get("reduction")
-        if reduction is None:
+        if "reduction" not in pair:
             return None
-        num_axes = NUM_REDUCED_AXES.get(reduction, 0)
+        num_axes = NUM_REDUCED_AXES.get(pair["reduction"], 0)
         if "ranks" in pair:
             num_ranks = int(pair["ranks"])
             if _most_axes(num_ranks) < num_axes:

@@ -31,9 +31,8 @@ def num_micro_batches(scenario: Scenario, step: int) -> int:
 
 def max_micro_batches(scenario: Scenario, step: int) -> int:
     """Return the larger of the agreed and the real number of micro-batches."""
-    return max(
-        num_agreed_micro_batches(scenario, step), num_micro_batches(scenario, step)
-    )
+    agreed = num_agreed_micro_batches(scenario, step)
+    return max(agreed, num_micro_batches(scenario, step))
 
 
 def runs(scenario: Scenario, rank: int, step: int, micro_batch: int) -> bool:
@@ -48,11 +47,8 @@ def used_parameters(
     scenario: Scenario, rank: int, step: int, micro_batch: int
 ) -> tuple[ParameterSpec, ...]:
     """List the parameters that a micro-batch's loss uses, in the order of its forward."""
-    used = tuple(
-        spec
-        for spec in scenario.parameters
-        if is_used(scenario, spec, rank, step, micro_batch)
-    )
+    listed = scenario.parameters
+    used = tuple(s for s in listed if is_used(scenario, s, rank, step, micro_batch))
     if scenario.readiness == "same" or not used:
         return used
     # Each rank or each step starts at another parameter, and keeps the order otherwise.
@@ -99,17 +95,17 @@ def is_frozen(scenario: Scenario, spec: ParameterSpec, step: int) -> bool:
         return True
     if not may_freeze(scenario, spec):
         return False
-    freezing = [
-        n for n, e in enumerate(scenario.events) if EVENTS[e].change == "freeze"
-    ]
-    before = [n for n in freezing if n <= step]
-    after = [scenario.events[n] for n in freezing if n > step]
+    events = enumerate(scenario.events)
+    freezing = [(n, event) for n, event in events if EVENTS[event].change == "freeze"]
+    before = [(n, event) for n, event in freezing if n <= step]
+    after = [event for n, event in freezing if n > step]
     if not before:  # a parameter that is trained from a step on was frozen before
         return after[:1] in (["unfreeze"], ["unfreeze_in_turn"])
-    if scenario.events[before[-1]] == "unfreeze_in_turn":
+    begin, event = before[-1]
+    if event == "unfreeze_in_turn":
         last = min(step, scenario.num_steps - 1)
-        return _freezable(scenario).index(spec) > last - before[-1]
-    return scenario.events[before[-1]] == "freeze"
+        return _freezable(scenario).index(spec) > last - begin
+    return event == "freeze"
 
 
 def may_freeze(scenario: Scenario, spec: ParameterSpec) -> bool:
@@ -148,10 +144,9 @@ def has_gradient(
     step: int,
     count: int | None = None,
 ) -> bool:
-    """Return whether a micro-batch contributes to a gradient; otherwise it may be None.
+    """Return whether one of the first `count` micro-batches of `ranks` contributes; None takes all.
 
-    `ranks` are those that may contribute. `count` limits the search to the first micro-batches
-    of each; None takes all.
+    Otherwise the gradient may be None.
     """
     counted = num_micro_batches(scenario, step) if count is None else count
     return any(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from filelock import FileLock, Timeout
 
@@ -33,24 +33,19 @@ DEFAULT_FOLDER: Final = Path(".syncverify")
 _PAUSE_A_WRITE: Final = 20
 
 
-class MetIn(NamedTuple):
-    """The shard that has met a violation first, and the schedules that were drawn there."""
-
-    number: int
-    draws: Mapping[bytes, int]
-
-
 @dataclass(frozen=True, slots=True)
 class DoneShards:
     """The shards of a search that were played: the merged result of the first ones, and others."""
 
     result: SearchResult
     num_merged: int = 0
-    places: Mapping[Identity, MetIn] = field(default_factory=dict)
+    # The number of the shard that has met a violation first, and the schedules drawn there.
+    places: Mapping[Identity, tuple[int, Mapping[bytes, int]]] = field(
+        default_factory=dict
+    )
     # Results of later shards, by number: see Note [Merged in the order of shards].
     waiting: Mapping[int, SearchResult] = field(default_factory=dict)
-    # Tokens of violations that earlier searches had saved.
-    saved_before: frozenset[str] = frozenset()
+    saved_before: frozenset[str] = frozenset()  # tokens that earlier searches had saved
 
     @property
     def num_examples(self) -> int:
@@ -78,7 +73,7 @@ class DoneShards:
     def _merged_with(self, results: Mapping[int, SearchResult]) -> Self:
         ordered = sorted(results.items())
         places = {
-            identity: MetIn(number, result.draws)
+            identity: (number, result.draws)
             for number, result in reversed(ordered)
             for identity in result.met.own
         }

@@ -55,10 +55,7 @@ class Listed:
     scenarios: tuple[Scenario, ...]
 
     def for_each(self, body: Callable[[Scenario, Draw], None], *_: Phase) -> None:
-        """Call a function with each scenario, until it raises `EndedError`.
-
-        No schedule is drawn.
-        """
+        """Call a function with each scenario, until it raises `EndedError`; no schedule is drawn."""
         with contextlib.suppress(EndedError):
             for scenario in self.scenarios:
                 body(scenario, lambda _: DEFAULT_SCHEDULE)
@@ -72,8 +69,7 @@ class Drawing:
     max_ranks: int
     num_examples: int
     random_seed: int
-    # Topic of which most scenarios have a special value.
-    focus: str | None = None
+    focus: str | None = None  # topic of which most scenarios have a special value
     # Value of the topic `size` that each scenario gets if the contract lets it; None for a rare
     # one.
     size: str | None = None
@@ -85,13 +81,8 @@ class Drawing:
     @classmethod
     def of(cls, capabilities: Capabilities, settings: Settings) -> Self:
         """Return the scenarios that a search plays."""
-        return cls(
-            capabilities,
-            settings.ranks,
-            settings.examples,
-            settings.random_seed,
-            settings.focus,
-        )
+        count, seed = settings.examples, settings.random_seed
+        return cls(capabilities, settings.ranks, count, seed, settings.focus)
 
     def drawn(self) -> list[Scenario]:
         """Return the scenarios of the sequence."""
@@ -100,18 +91,13 @@ class Drawing:
         return found
 
     def for_each(self, body: Callable[[Scenario, Draw], None], *phases: Phase) -> None:
-        """Call a function with each scenario of the sequence.
-
-        Each call starts the sequence again from the seed.
+        """Call a function with each scenario of the sequence, which starts again from the seed.
 
         Args:
             body: Takes a scenario and a function that draws a schedule for it. If it raises
                 `ReproducedError` and the phases include `shrink`, Hypothesis shrinks the
-                scenario. If it raises `EndedError`, the sequence ends.
+                scenario. If it raises `EndedError`, the sequence ends. Any other error is raised.
             phases: Phases of Hypothesis.
-
-        Raises:
-            BaseException: Any other error of `body`, unchanged.
         """
         failures: list[BaseException] = []
 
@@ -138,23 +124,20 @@ class Drawing:
         ):
             for first in range(0, self.num_examples, _EXAMPLES_PER_TREE):
                 count = min(_EXAMPLES_PER_TREE, self.num_examples - first)
-                chosen = self.random_seed + first * _SEEDS
-                test = given(drawn, st.data())(guarded)
-                seed(chosen)(self._settings(count, phases)(test))()
+                chosen = settings(
+                    max_examples=count,
+                    phases=phases,
+                    database=None,
+                    deadline=None,
+                    print_blob=False,
+                    # Otherwise Hypothesis goes on after a failure for ten seconds of wall clock,
+                    # and the result would depend on the speed of the machine.
+                    report_multiple_bugs=False,
+                    verbosity=Verbosity.quiet,
+                    suppress_health_check=_SUPPRESSED_CHECKS,
+                    backend=independent_backend(),
+                )
+                test = chosen(given(drawn, st.data())(guarded))
+                seed(self.random_seed + first * _SEEDS)(test)()
         if failures:
             raise failures[0]
-
-    def _settings(self, num_examples: int, phases: tuple[Phase, ...]) -> settings:
-        return settings(
-            max_examples=num_examples,
-            phases=phases,
-            database=None,
-            deadline=None,
-            print_blob=False,
-            # Otherwise Hypothesis goes on after a failure for ten seconds of wall clock,
-            # and the result would depend on the speed of the machine.
-            report_multiple_bugs=False,
-            verbosity=Verbosity.quiet,
-            suppress_health_check=_SUPPRESSED_CHECKS,
-            backend=independent_backend(),
-        )

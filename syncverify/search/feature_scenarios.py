@@ -22,7 +22,7 @@ from hypothesis import Phase
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_row import EventRow, Feature
-from syncverify.scenario.feature_table import EVENTS, FEATURES, TABLE
+from syncverify.scenario.feature_table import FEATURES, TABLE
 from syncverify.scenario.features import features_of, parameter_features, size_of
 from syncverify.scenario.layout import reduce_axes
 from syncverify.scenario.scenario import Scenario
@@ -36,10 +36,7 @@ _LARGE: Final = frozenset(str(each) for each in FEATURES if each.topic == "size"
 
 @dataclass(frozen=True, slots=True)
 class FeatureScenarios:
-    """Scenarios of one feature, for a contract of plain steps and this feature.
-
-    The feature may be refused.
-    """
+    """Scenarios of one feature, for a contract of plain steps and this feature, which may be refused."""
 
     feature: Feature
     capabilities: Capabilities
@@ -68,11 +65,8 @@ class FeatureScenarios:
 
         with contextlib.suppress(EndedError):
             self._offer(take)
-        num_others = num_scenarios - len(telling)
-        return (
-            *sorted(telling, key=size_of),
-            *sorted(others, key=size_of)[:num_others],
-        )
+        listed = (*sorted(telling, key=size_of), *sorted(others, key=size_of))
+        return listed[:num_scenarios]
 
     def _offer(self, take: Callable[[Scenario], None]) -> None:
         """Give scenarios to a function, most of them with the feature."""
@@ -91,20 +85,13 @@ class FeatureScenarios:
 
     def _is_telling(self, scenario: Scenario) -> bool:
         """Tell whether the feature concerns reduced parameters, and steps show an event."""
-        row, is_event = FEATURES[self.feature], self.feature.topic == "event"
-        event = EVENTS[self.feature.value] if is_event else None
-        reduced = [
-            spec
-            for spec in scenario.parameters
-            if spec.requires_grad
-            and (row.never_reduced or reduce_axes(scenario.mesh, spec))
-        ]
-        own = [
-            spec
-            for spec in scenario.parameters
-            if self.feature in parameter_features(scenario.mesh, spec)
-        ]
-        specs = [spec for spec in reduced if spec in own] if own else reduced
+        row, mesh, listed = FEATURES[self.feature], scenario.mesh, scenario.parameters
+        event = row if isinstance(row, EventRow) else None
+        reduced = scenario.trainable
+        if not row.never_reduced:
+            reduced = tuple(spec for spec in reduced if reduce_axes(mesh, spec))
+        own = [s for s in listed if self.feature in parameter_features(mesh, s)]
+        specs = [spec for spec in reduced if spec in own or not own]
         if event is not None and event.change == "freeze":
             specs = [s for s in specs if step_plan.may_freeze(scenario, s)]
         return (
@@ -146,8 +133,8 @@ def _with_word_by_chance(
     scenario: Scenario, topic: str, word: str, chance: random.Random
 ) -> Scenario:
     """Put a word into a plain scenario: once, or for some of the parameters or steps."""
-    count = len(words_at(scenario, topic))
-    places = [0]
-    if topic == "event" or TABLE[topic].part != "scenario":
-        places = chance.sample(range(count), chance.randint(1, count))
-    return with_word(scenario, topic, word, places)
+    places = range(len(words_at(scenario, topic)))
+    if topic != "event" and TABLE[topic].part == "scenario":
+        return with_word(scenario, topic, word, places)
+    some = chance.sample(places, chance.randint(1, len(places)))
+    return with_word(scenario, topic, word, some)

@@ -26,8 +26,7 @@ class RelatedViolation:
     # Whether it occurred only together with its cause. Otherwise it is another form of the same
     # mistake, which occurred by itself.
     is_consequence: bool
-    # Lines of the subject that the summary names.
-    lines: tuple[SourceLine, ...] = ()
+    lines: tuple[SourceLine, ...] = ()  # of the subject, that the summary names
 
 
 class LeftOut(NamedTuple):
@@ -35,8 +34,7 @@ class LeftOut(NamedTuple):
 
     line: CodeLine
     why: str
-    # Whether the line leaves out the rest of a division.
-    rounds_down: bool = False
+    rounds_down: bool = False  # whether the line leaves out the rest of a division
 
     @override
     def __str__(self) -> str:
@@ -56,8 +54,7 @@ class Fix:
     lines: tuple[str, ...]
     num_others: int
     max_ranks: int
-    # Whether the change sets back what one step leaves for the next.
-    sets_back: bool = False
+    sets_back: bool = False  # whether it sets back what one step leaves for the next
     # The change as the search for it made it, to be played on other scenarios.
     change: object = field(default=None, repr=False, compare=False)
 
@@ -89,10 +86,8 @@ class Witness:
     # The race or early free that runs the other way round; None where the order in which the host
     # queues the work is wrong already.
     inverted: Unordered | None
-    # Whether this pair is the first and second of the violation.
-    is_of_violation: bool
-    # Which gradient is wrong, and why.
-    outcome: str
+    is_of_violation: bool  # whether this pair is the first and second of the violation
+    outcome: str  # which gradient is wrong, and why
     # Elements of the right gradient, and of the wrong one; None where there is no gradient.
     expected: list[float] | None
     observed: list[float] | None
@@ -105,8 +100,7 @@ class NoWitness:
     """No order that was played leads to a wrong gradient in this scenario."""
 
     num_orders: int
-    # Other reasons why no harm shows.
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()  # others why no harm shows
     # Whether the search met a wrong gradient as a consequence, in another scenario.
     is_elsewhere: bool = False
 
@@ -129,8 +123,7 @@ class FoundViolation:
 
     violation: Violation
     scenario: Scenario
-    # The decisions about timing in that run.
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = ()  # about timing in that run
     # None also for violations that are not about order.
     witness: Witness | NoWitness | None = None
     # Violations that this one explains, in the order of a report.
@@ -148,8 +141,7 @@ class FoundViolation:
     # Values that an earlier step left in the subject: with them set back, the violation does not
     # show.
     left_over: tuple[LeftOver, ...] = ()
-    # `local` where the subject got ordinary tensors, as in `Capabilities`.
-    tensors: str = "dtensor"
+    tensors: str = "dtensor"  # as in `Capabilities`
 
     @property
     def identities(self) -> list[tuple[str, str]]:
@@ -167,10 +159,9 @@ class FoundViolation:
 
     @property
     def starts_wrongly(self) -> bool:
-        """Tell whether a step goes wrong as a step that was right came before it.
+        """Tell whether a step is known to go wrong as a step that was right came before it.
 
-        This is known for some causes alone, which a counter or a flag may have, and for a
-        scenario that was made small: without the step before, the violation was not seen.
+        The scenario was made small: without the step before, the violation was not seen.
         """
         is_later = (self.violation.evidence.step or 0) > 0
         return is_later and self.is_smallest and self.violation.cause in _COUNTED

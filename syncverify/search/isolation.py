@@ -80,7 +80,7 @@ def without_local_constants() -> Iterator[None]:
 
 
 def independent_backend() -> str:
-    """Register a Hypothesis backend that makes no example from another one.
+    """Register a Hypothesis backend that makes no example from another one; return its name.
 
     Hypothesis' own backend makes most examples from the example before: it copies one
     choice over a similar one, up to five times in a row. That finds defects of equal
@@ -89,9 +89,6 @@ def independent_backend() -> str:
     Nearly 5 % of thousands of pairs of features stay unseen, against 0.2 % with independent
     scenarios. Hypothesis does not mutate the draws of other backends, so its own provider
     is registered under a second name. Failing examples are shrunk without a backend.
-
-    Returns:
-        Name for `settings(backend=...)`.
     """
     providers.AVAILABLE_PROVIDERS.setdefault(_INDEPENDENT, providers.HypothesisProvider)
     return _INDEPENDENT
@@ -105,11 +102,8 @@ def shuffled_addresses() -> Iterator[None]:
     from `id()` looks reproducible. Blocks that are freed here in random order make it
     differ.
     """
-    ballast = [
-        bytearray(size - 1)
-        for size in _BLOCK_SIZES_BYTES
-        for _ in range(_BLOCKS_PER_SIZE)
-    ]
+    sizes = [size for size in _BLOCK_SIZES_BYTES for _ in range(_BLOCKS_PER_SIZE)]
+    ballast = [bytearray(size - 1) for size in sizes]
     random.Random(len(ballast)).shuffle(ballast)
     del ballast[::2]
     yield
@@ -118,9 +112,8 @@ def shuffled_addresses() -> Iterator[None]:
 
 def is_reported() -> bool:
     """Tell whether the caller's failure is one to report: in no test, or in its last play."""
-    if not control.currently_in_test_context():
-        return True
-    return control.current_build_context().is_final
+    is_tested = control.currently_in_test_context()
+    return not is_tested or control.current_build_context().is_final
 
 
 @contextmanager
@@ -134,13 +127,10 @@ def outside_of_tests() -> Iterator[None]:
 
 
 def unexplained(function: Callable[P, R]) -> Callable[P, R]:
-    """Keep the lines of a function out of the lines by which Hypothesis explains a failure.
+    """Return a function that does the same while Hypothesis does not trace.
 
     Hypothesis lists lines that only failing examples run. Those of the harness would be the
     first, and tracing them makes each play three times as slow.
-
-    Returns:
-        A function that does the same while Hypothesis does not trace.
     """
 
     @functools.wraps(function)

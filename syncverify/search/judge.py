@@ -67,10 +67,8 @@ class JudgedRun:
 
     violations: dict[Identity, FoundViolation]
     decisions: tuple[Decision, ...] = ()
-    # Number of turns of the run, all ranks together.
-    num_turns: int = 0
-    # Whether another schedule may have another result.
-    branches: bool = False
+    num_turns: int = 0  # of all ranks together
+    branches: bool = False  # whether another schedule may have another result
     applied: tuple[str, ...] = ()
     launches_per_step: int = 0
     # Identity that the fault of the run has where no feature may be refused, and its step;

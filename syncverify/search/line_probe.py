@@ -44,9 +44,10 @@ class PlayedLines:
 def merged_lines(parts: list[Mapping[str, PlayedLines]]) -> dict[str, PlayedLines]:
     """Combine the lines of several processes, by file."""
     together: dict[str, PlayedLines] = {}
-    for path, lines in (item for part in parts for item in part.items()):
-        known = together.setdefault(path, lines)
-        together[path] = PlayedLines(known.all | lines.all, known.played | lines.played)
+    for part in parts:
+        for path, new in part.items():
+            known = together.get(path, new)
+            together[path] = PlayedLines(known.all | new.all, known.played | new.played)
     return together
 
 
@@ -59,8 +60,7 @@ def played_lines(
     It has the files of which a function ran. None probes nothing.
     """
     played: dict[str, PlayedLines] = {}
-    probe = None if factory is None else _new_probe()
-    if factory is None or probe is None:
+    if factory is None or (probe := _new_probe()) is None:
         yield played
         return
     codes: dict[FunctionType, CodeType] = {}
@@ -78,8 +78,7 @@ def played_lines(
             function.__code__ = code
         files: dict[str, Any] = probe.get_coverage()["files"] if codes else {}
         for path, lines in files.items():
-            ran = frozenset(lines["executed_lines"])
-            if ran:
+            if ran := frozenset(lines["executed_lines"]):
                 played[path] = PlayedLines(ran | {*lines["missing_lines"]}, ran)
 
 

@@ -67,8 +67,7 @@ class Observing:
     """How much of each feature beyond the contract is observed."""
 
     num_scenarios: int = OBSERVED_SCENARIOS  # of a feature
-    # Runs in which its worst scenario may become simpler.
-    num_simpler: int = OBSERVED_SIMPLER
+    num_simpler: int = OBSERVED_SIMPLER  # runs to simplify its worst scenario
     # Receives a feature, its number from 1, the number of all features, and the rating of the
     # feature: None before it is played.
     tell: Callable[[str, int, int, Rating | None], None] = lambda *_: None
@@ -152,8 +151,7 @@ class _FeatureObservation:
     judge: Judge
     plan: Observing
     is_out_of_time: bool = False
-    # Reason why scenarios were refused; "" if none was.
-    refusal: str = ""
+    refusal: str = ""  # reason why scenarios were refused; "" if none was
 
     def identities(self, num_scenarios: int) -> set[Identity]:
         """Return the identities of all violations."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -83,14 +84,15 @@ def replayed(
     judged = judge.judge_reproducer(reproducer)
     identity = (reproducer.property, reproducer.cause)
     same = judged.violations.get(identity)
-    known = known or Violation(*identity, "it does not occur")
     assert kept.run is not None
+    if same is not None:
+        known = same.violation
     return Replayed(
         scenario=reproducer.scenario,
         capabilities=subject.capabilities,
         run=kept.run,
         found=judged.violations,
-        violation=known if same is None else same.violation,
+        violation=known or Violation(*identity, "it does not occur"),
         launches_per_step=judged.launches_per_step,
     )
 
@@ -103,16 +105,15 @@ def shown_again(
     None stands for a run that would end or hold the process, and for a backend that has lost its
     ranks.
     """
-    if entry.violation.cause in ENDED_FROM_OUTSIDE:
-        return None
     if isinstance(backend, SimBackend):
         # One that has not learned to leave accesses out.
         backend = SimBackend(watches_engine=True)
-    try:
-        known = Reproducer(*entry.violation.identity, entry.scenario, entry.schedule)
-        return replayed(known, subject, backend, entry.violation)
-    except OutOfBudgetError:
-        return None
+    if entry.violation.cause not in ENDED_FROM_OUTSIDE:
+        identity = entry.violation.identity
+        known = Reproducer(*identity, entry.scenario, entry.schedule)
+        with contextlib.suppress(OutOfBudgetError):
+            return replayed(known, subject, backend, entry.violation)
+    return None
 
 
 def observing(subject: Subject, scenario: Scenario) -> Subject:
@@ -125,14 +126,10 @@ def observing(subject: Subject, scenario: Scenario) -> Subject:
     """
     own = subject.capabilities
     newer = {*own.newer_features}
-    beyond = {
-        str(feature)
-        for feature in features_outside(scenario, own)
-        if feature in OPTIONAL or feature in newer
-    }
-    capabilities = replace(
-        own, refused=own.refused | beyond, outside=own.outside - beyond
-    )
+    found = features_outside(scenario, own)
+    beyond = {str(each) for each in found if each in OPTIONAL or each in newer}
+    refused, left_out = own.refused | beyond, own.outside - beyond
+    capabilities = replace(own, refused=refused, outside=left_out)
     outside = [*map(str, features_outside(scenario, capabilities))]
     if outside:
         raise UsageError(

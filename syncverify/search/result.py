@@ -53,9 +53,7 @@ class RunStatistics:
             num_overlaps_possible=sum(part.num_overlaps_possible for part in parts),
             held=max((part.held for part in parts), key=lambda held: held.extent),
             schedules=sum((Counter(part.schedules) for part in parts), Counter()),
-            remarks=tuple(
-                dict.fromkeys(each for part in parts for each in part.remarks)
-            ),
+            remarks=(*dict.fromkeys(each for part in parts for each in part.remarks),),
             num_refused=sum(part.num_refused for part in parts),
             lines=merged_lines([part.lines for part in parts]),
             most_steps=max((part.most_steps for part in parts), default=0),
@@ -77,11 +75,10 @@ class StatisticsCollector(RunListener):
         if is_refused:
             self._refused.add(scenario.digest())
         overlaps = overlap(scenario, run)
-        held = held_memory([rank_run.trace for rank_run in run.ranks])
         of_run = RunStatistics(
             overlaps.num_done,
             overlaps.num_possible,
-            held,
+            held_memory([rank_run.trace for rank_run in run.ranks]),
             remarks=run.remarks,
             most_steps=scenario.num_steps if run.fault is None else 0,
         )
@@ -109,8 +106,7 @@ class SearchResult:
     """
 
     num_examples: int
-    # Of the search, including shrinking.
-    seconds: float
+    seconds: float  # of the search, including shrinking
     coverage: Coverage
     # The shrunk violations; `merged` puts them in the order of `ALL_PROPERTIES`.
     violations: list[FoundViolation]
@@ -155,9 +151,8 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
                 smallest[entry.violation.identity] = entry
     met.own.update(smallest)
     related = met.reported()
-    listed = {
-        (one.property, one.cause) for each in smallest for one in related.get(each, ())
-    }
+    explained = (one for each in smallest for one in related.get(each, ()))
+    listed = {(one.property, one.cause) for one in explained}
     return SearchResult(
         num_examples=sum(result.num_examples for result in results),
         seconds=max(result.seconds for result in results),

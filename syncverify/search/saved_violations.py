@@ -48,8 +48,7 @@ class SavedViolations:
     backend: str
     # Receives a line about each entry that is not played.
     notes: list[str] = field(default_factory=list)
-    # Tokens to play; None for all.
-    only: frozenset[str] | None = None
+    only: frozenset[str] | None = None  # tokens to play; None for all
 
     def tokens(self) -> frozenset[str]:
         """Return the tokens of all entries, of this version and others."""
@@ -162,15 +161,12 @@ class KeepingProgress:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The replay of saved violations.
+    """The replay of saved violations."""
 
-    `result` has the violations that still occur, in the saved scenarios, as a search without
-    examples. No run has shrunk those of the identities `unshrunk`.
-    """
-
+    # The violations that still occur, in the saved scenarios, as a search without examples.
     result: SearchResult
     num_played: int
-    unshrunk: frozenset[Identity]
+    unshrunk: frozenset[Identity]  # of violations that no run has shrunk
 
     @property
     def shrunk(self) -> frozenset[Identity]:
@@ -265,10 +261,9 @@ def shrink_replayed(
         met.update(result.met)
     shrunk = {each.violation.identity for one in results for each in one.violations}
     left = (replay.unshrunk & met.reported().keys()) - shrunk
-    violations = list[FoundViolation]()
-    for entry in replay.result.violations:
+    violations = [*replay.result.violations]
+    for place, entry in enumerate(violations):
         if entry.violation.identity in left:
-            entry = shrink(unrelated, judge, entry, progress)
-            progress.shrunk(entry)
-        violations.append(entry)
+            violations[place] = shrink(unrelated, judge, entry, progress)
+            progress.shrunk(violations[place])
     return replace(replay.result, violations=violations)

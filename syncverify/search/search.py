@@ -76,12 +76,11 @@ def search(
             least = shrink(met_in, judge, met.own[identity], progress, met, draws)
             violations.append(least)
             progress.shrunk(least)
-    if not any(each.violation.property == _DETERMINISM for each in violations):
-        for each in _of_chance(judge, violations):
-            progress.found(each)
-            progress.shrunk(each)
-            violations.append(each)
-            met.add({each.violation.identity: each})
+    if chance := _of_chance(judge, violations):
+        progress.found(chance)
+        progress.shrunk(chance)
+        violations.append(chance)
+        met.add({chance.violation.identity: chance})
     # A hang while a scenario is made small is one too many for features beyond.
     hung = AFTER_A_HANG if judge.budget.num_hangs else ""
     result.stopped = result.stopped or hung
@@ -89,12 +88,14 @@ def search(
     return result
 
 
-def _of_chance(judge: Judge, violations: list[FoundViolation]) -> list[FoundViolation]:
-    """Return a violation that shows chance: two plays of the scenario of another one differ.
+def _of_chance(judge: Judge, known: list[FoundViolation]) -> FoundViolation | None:
+    """Return a violation that shows chance: two plays of the scenario of a known one differ.
 
-    It is alone in the list, which is empty where both plays of each are alike.
+    None stands for plays that are all alike, and for chance that is known.
     """
-    for entry in violations:
+    if any(each.violation.property == _DETERMINISM for each in known):
+        return None
+    for entry in known:
         if is_hang(entry.violation.cause, judge.backend.name):
             continue
         judge.budget.num_slow_runs, judge.budget.runs_left = 0, 2
@@ -102,8 +103,8 @@ def _of_chance(judge: Judge, violations: list[FoundViolation]) -> list[FoundViol
             again = judge.judge_schedule(entry.scenario, entry.schedule, twice=True)
             for (name, _), found in again.violations.items():
                 if name == _DETERMINISM:
-                    return [found]
-    return []
+                    return found
+    return None
 
 
 def _search_of(
@@ -119,8 +120,7 @@ class FirstViolation:
     """The first violation of a search, None if there was none, and its cost."""
 
     num_examples: int
-    # Time until the violation was met.
-    seconds: float
+    seconds: float  # until the violation was met
     found: FoundViolation | None = None
     seconds_to_shrink: float = 0.0
 
@@ -159,9 +159,6 @@ def _first_met(
     started, until_one = time.monotonic(), replace(settings, stop_at_first=True)
     exploration = Exploration(judge, until_one, SilentProgress(), reserved)
     exploration.play(drawing)
-    met = exploration.met
-    return FirstViolation(
-        exploration.coverage.num_scenarios,
-        time.monotonic() - started,
-        next((met.own[identity] for identity in met.reported()), None),
-    )
+    met, seconds = exploration.met, time.monotonic() - started
+    found = next((met.own[identity] for identity in met.reported()), None)
+    return FirstViolation(exploration.coverage.num_scenarios, seconds, found)

@@ -90,15 +90,12 @@ def exhaustive_settings(settings: Settings, capabilities: Capabilities) -> Setti
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A part of a search, with its own seed and number of scenarios in its settings.
-
-    `first` is the number of scenarios of the shards before.
-    """
+    """A part of a search, with its own seed and number of scenarios in its settings."""
 
     number: int
     subject: bytes
     settings: Settings
-    first: int
+    first: int  # number of scenarios of the shards before
 
     def scenarios(self, capabilities: Capabilities) -> Drawing | Listed:
         """Return the scenarios of the shard within a contract."""
@@ -110,11 +107,10 @@ class Shard:
 
     def drawing(self, capabilities: Capabilities) -> Drawing:
         """Return the random sequence with which a violation of the shard is made small."""
-        # Nothing random has led to a scenario of a scope.
-        few = replace(self.settings, examples=1)
-        return Drawing.of(
-            capabilities, few if self.settings.exhaustive else self.settings
-        )
+        settings = self.settings
+        if settings.exhaustive:  # nothing random has led to a scenario of a scope
+            settings = replace(settings, examples=1)
+        return Drawing.of(capabilities, settings)
 
 
 def size_of_shards(settings: Settings) -> int:
@@ -137,15 +133,10 @@ def shard_of(number: int, subject: bytes, settings: Settings) -> Shard:
     # An exhaustive search lists all scenarios; random priorities follow them.
     if not settings.exhaustive:
         seed = named_seed(seed, number, 8)
-    own = replace(
-        settings,
-        examples=min(size, settings.examples - first),
-        seed=seed,
-        jobs=1,
-        cluster=None,
-        database=None,  # the process that merges keeps violations
-        progress=None,
-    )
+    count = min(size, settings.examples - first)
+    own = replace(settings, examples=count, seed=seed, jobs=1, cluster=None)
+    # The process that merges keeps violations.
+    own = replace(own, database=None, progress=None)
     return Shard(number, subject, own, first)
 
 
@@ -180,11 +171,10 @@ def play_shard(shard: Shard, subject: Subject) -> SearchResult | None:
     """Return the result of a shard, or None if it was told to end before it began."""
     if is_to_stop():
         return None
-    settings = shard.settings
+    settings, scenarios = shard.settings, shard.scenarios(subject.capabilities)
     choice = ScheduleChoice.parse(settings.schedules)
     with closing(open_backend(settings.backend, subject)) as backend:
         judge = Judge(subject, backend, choice, settings.random_seed)
-        scenarios = shard.scenarios(subject.capabilities)
         return explore(judge, scenarios, settings, _ToldProgress(shard.number))
 
 

@@ -133,8 +133,7 @@ class _Shrinker:
     progress: Progress[FoundViolation]
     num_runs_before: int
     met: Occurrences
-    # The violation to show until now.
-    least: FoundViolation
+    least: FoundViolation  # the violation to show until now
     # Number of decisions of each schedule that was drawn, by the digest of the scenario; None
     # where each scenario is judged.
     draws: Mapping[bytes, int] | None

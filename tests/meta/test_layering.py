@@ -162,8 +162,8 @@ TURNED_AROUND = {
         "syncverify.scenario.settings -> syncverify.search.result",
     ),
     "two files know each other": (
-        "strategies/word_choices.py", "syncverify.strategies.parameter_uses",
-        "no cycle, of folders or of files", ".word_choices -> .parameter_uses",
+        "strategies/weights.py", "syncverify.strategies.shapes",
+        "no cycle, of folders or of files", ".weights -> .shapes",
     ),
     "studies know tests": (
         "studies/rows.py", "tests.programs", "tests are above all", "studies.rows -> tests",

@@ -19,8 +19,8 @@ from syncverify.playing.sim import SimBackend
 from syncverify.report.evidence import remedy_of
 from syncverify.report.hints import certainty, hint
 from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
+from syncverify.scenario.coverage import judged_features
 from syncverify.scenario.feature_row import Feature
-from syncverify.scenario.judged_features import judged_features
 from syncverify.scenario.names import check_names
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.process_wide.generators import restored_generators

@@ -24,7 +24,7 @@ from syncverify.judge.remarks import remarks_on
 from syncverify.judge.traced import TracedRun, launches_of
 from syncverify.playing.faults import hub_fault
 from syncverify.processes.forked_process import start
-from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import ProgramPlay
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleCoverage
 from syncverify.scenario.settings import SCRIPT_HANG_TIMEOUT_SECONDS
 from syncverify.search.whole_file import plain_value

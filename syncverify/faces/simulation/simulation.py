@@ -8,7 +8,7 @@ from typing import Any, Final
 from syncverify.judge.remarks import Remark
 from syncverify.judge.violation import Violation
 from syncverify.rendered import Rendered
-from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule, ScheduleCoverage
 from syncverify.trace.run import Run
 

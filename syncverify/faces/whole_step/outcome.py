@@ -16,7 +16,7 @@ from syncverify.judge.whole_step.layout import Layout
 from syncverify.judge.whole_step.rounding import Roundings
 from syncverify.judge.whole_step.values import Quantity, RankValues
 from syncverify.rendered import Rendered
-from syncverify.scenario.program_token import ProgramPlay
+from syncverify.scenario.replay_token import ProgramPlay
 from syncverify.trace.source_lines import SourceLine
 
 

@@ -44,13 +44,13 @@ def connected(place: str) -> Iterator[Client]:
 
 
 def _client(distributed: Any, place: str) -> Client:
-    how: dict[str, Any] = {"address": place}
-    if not _ADDRESS.fullmatch(place):
-        how = {"scheduler_file": _checked(Path(place))}
+    how: dict[str, Any] = {"timeout": _REACH_SECONDS, "set_as_default": False}
+    if _ADDRESS.fullmatch(place):
+        how["address"] = place
+    else:
+        how["scheduler_file"] = _checked(Path(place))
     try:
-        client: Client = distributed.Client(
-            **how, timeout=_REACH_SECONDS, set_as_default=False
-        )
+        client: Client = distributed.Client(**how)
     except (OSError, ValueError, TimeoutError) as error:
         raise UsageError(
             f"cannot reach a scheduler at {place!r}: {error}; start one with `dask scheduler`"
@@ -59,11 +59,7 @@ def _client(distributed: Any, place: str) -> Client:
 
 
 def _checked(file: Path) -> str:
-    """Return the path of a scheduler's file.
-
-    Raises:
-        UsageError: It is none.
-    """
+    """Return the path of a scheduler's file; refuse another one."""
     try:
         if "address" in json.loads(file.read_text(encoding="utf-8")):
             return str(file)
@@ -78,15 +74,9 @@ def _checked(file: Path) -> str:
 
 
 def _check_versions(client: Client) -> None:
-    """Compare the versions of the workers that are there; each call compares them again.
-
-    Raises:
-        UsageError: A worker has another version.
-    """
-    wanted = versions_here()
+    """Refuse a worker that is there with other versions; each call compares them again."""
     for address, found in sorted(_versions_there(client).items()):
-        words = difference(wanted, found)
-        if words:
+        if words := difference(versions_here(), found):
             raise UsageError(f"the worker {address} has {words}")
 
 
@@ -122,9 +112,8 @@ def _quiet() -> Iterator[None]:
 
 def versions_here() -> Versions:
     """Return the versions of this process."""
-    return {"python": platform.python_version()} | {
-        package: _version(package) for package in _PACKAGES
-    }
+    of_packages = {package: _version(package) for package in _PACKAGES}
+    return {"python": platform.python_version(), **of_packages}
 
 
 def difference(wanted: Versions, found: Versions) -> str:

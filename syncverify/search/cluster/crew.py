@@ -163,30 +163,29 @@ class _Calls(Generic[Item]):
         if future.status == "cancelled":
             raise self._lost_cluster()
         error = self._asked(future.exception)
-        if isinstance(error, KilledWorker):
+        if isinstance(error, SyncverifyError):
+            raise error
+        if error is not None and not isinstance(error, KilledWorker):
+            raise UsageError(f"a worker cannot make a call: {error}") from error
+        result: Any = None if error else self._asked(future.result)
+        if error is not None:
             running.num_deaths += 1
             if running.num_deaths == _MOST_DEATHS:
                 raise InternalError(
                     f"several workers died in one part of the search, the last one at "
                     f"{getattr(error, 'last_worker', '')}; its log may say why"
                 )
-            self._submit(running)
-        elif isinstance(error, SyncverifyError):
-            raise error
-        elif error is not None:
-            raise UsageError(f"a worker cannot make a call: {error}") from error
+        elif isinstance(result, CallLost):
+            running.num_losses += 1
+            if running.num_losses == _MOST_LOSSES:
+                leave_lost(result.token, result.end)
+                raise InternalError(
+                    f"a process of a worker {result.end.how}; it played {result.token}"
+                )
         else:
-            match self._asked(future.result):
-                case CallLost(token, how):
-                    running.num_losses += 1
-                    if running.num_losses == _MOST_LOSSES:
-                        leave_lost(token, how)
-                        raise InternalError(
-                            f"a process of a worker {how.how}; it played {token}"
-                        )
-                    self._submit(running)
-                case result:
-                    yield running.item, pickle.loads(result)
+            yield running.item, pickle.loads(result)
+            return
+        self._submit(running)
 
     def _lost_cluster(self) -> UsageError:
         return UsageError(

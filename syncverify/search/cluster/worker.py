@@ -30,15 +30,13 @@ _ended: set[str] = set()
 class RemoteCall:
     """A call of a function on a worker."""
 
-    # Function and argument, pickled.
-    work: bytes
+    work: bytes  # function and argument, pickled
     # Topic on which values are told, and name under which calls end early.
     campaign: str
     # Versions of the process that wants the call, and the folders from which it imports.
     versions: Versions
     import_path: tuple[str, ...]
-    # Those that are there for the user's modules alone.
-    user_folders: frozenset[str]
+    user_folders: frozenset[str]  # those for the user's modules alone
 
 
 @dataclass(frozen=True, slots=True)

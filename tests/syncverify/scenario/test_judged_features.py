@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from syncverify.scenario.contract import PLAIN_CONTRACT, Capabilities
-from syncverify.scenario.coverage import Coverage
+from syncverify.scenario.coverage import Coverage, judged_features
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.features import features_of
-from syncverify.scenario.judged_features import judged_features
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.space import Space
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

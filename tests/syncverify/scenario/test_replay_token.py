@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncverify.errors import ScenarioFormatError
-from syncverify.scenario.program_token import ProgramPlay
 from syncverify.scenario.replay_token import (
+    ProgramPlay,
     Reproducer,
     decode,
     encode,

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from syncverify.scenario.program_token import ProgramPlay
-from syncverify.scenario.replay_token import encode
+from syncverify.scenario.replay_token import ProgramPlay, encode
 from tests.warm_python import python
 
 Call = Callable[..., Any]
