@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from syncverify.playing import worker
+from syncverify.playing import workers
 from syncverify.processes import thread_signal
 from syncverify.trace.source_files import (
     helpers_of_torch,
@@ -32,12 +32,12 @@ Thread 0x00007f20 (most recent call first):
 RANK = f"""\
 Thread 0x00007f30 (most recent call first):
   File "/home/me/d\\xe9j\\xe0.py", line 8 in wait
-  File "{worker.__file__}", line 90 in _play_and_send
+  File "{workers.__file__}", line 90 in _play_and_send
   File "{threading.__file__}", line 1 in run
 """
 HARNESS = f"""\
 Current thread 0x00007f40 (most recent call first):
-  File "{worker.__file__}", line 70 in serve
+  File "{workers.__file__}", line 70 in serve
 """
 
 
