@@ -30,7 +30,7 @@ from syncverify.subjects.bugbank.bases.view_buckets import Bucket, ViewBuckets
 from syncverify.subjects.subject import resolve
 from tests.programs import violations
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.slow
 
 PATIENCE_SECONDS = 1.0
 TWO_BUCKETS = Scenario(
@@ -304,5 +304,5 @@ def test_a_rank_that_never_returns_leaves_trace_functions_usable() -> None:
         [sys.executable, "-c", TRACED_AFTER_A_HANG],
         cwd=Path(__file__).parents[2],
         check=True,
-        timeout=40,
+        timeout=200,
     )
