@@ -110,7 +110,7 @@ def test_a_local_part_may_lie_transposed_in_memory(word: str) -> None:
 def test_torch_logs_no_missing_gpu_where_nothing_is_compiled() -> None:
     """Its module of extensions does so when imported, beside CUDA without a GPU."""
     code = (
-        "import sys; from syncverify.playing import worker; worker.import_dynamo()\n"
+        "import sys; from syncverify.playing import workers; workers.import_dynamo()\n"
         "sys.exit('torch.utils.cpp_extension' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
