@@ -28,7 +28,7 @@ OWN = {"syncverify", "studies"}  # and no tests: they import both
 # Third-party packages that a folder may import; the longest matching path wins.
 MAY_IMPORT = {
     "synchronizer/": set(),
-    "synchronizer/backward/collector.py": {"filelock"},  
+    "synchronizer/backward/collector.py": {"filelock"},  # which torch requires
     "strategies/": {"hypothesis"},
     "syncverify/": set(),
     "syncverify/playing/": {"cloudpickle"},
