@@ -12,7 +12,7 @@ from syncverify.faces.whole_step.parity import comparisons
 from syncverify.judge.whole_step.causes import LacksSum
 
 
-@pytest.mark.long
+@pytest.mark.long(30)
 def test_norms_of_heads_lack_a_sum() -> None:
     *_, last = comparisons(described(parity_gpt))
     (mistake,) = last.mistakes
@@ -33,7 +33,7 @@ def _repaired(model: Any, mesh: Any) -> None:
     parity_gpt.parallelize(model, mesh)
 
 
-@pytest.mark.long
+@pytest.mark.long(10)
 def test_the_repaired_training_is_right() -> None:
     found = described(parity_gpt)
     training = replace(found.training, parallelize=_repaired)

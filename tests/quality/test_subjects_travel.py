@@ -53,7 +53,7 @@ class DefinedInThisTest(ReducesInSeededOrder):
     pass
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_subject_of_a_module_that_cannot_be_imported_runs(nowhere: ModuleType) -> None:
     backend = GlooBackend()
     try:

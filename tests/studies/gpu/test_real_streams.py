@@ -61,7 +61,7 @@ def test_a_result_that_nobody_waits_for_is_not_there(entry_id: str) -> None:
     assert violations_of(entry.fixed(), played.scenario) == set()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_operators_are_those_of_sim_in_the_same_order() -> None:
     subject = resolve("synchronizer")
     scenario = traces._scenarios(subject, 8)[4]

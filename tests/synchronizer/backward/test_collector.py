@@ -151,7 +151,7 @@ class CollectsInCpp(UsualMode):
     config = replace(UsualMode.config, gradient_hook="cpp")
 
 
-@pytest.mark.long
+@pytest.mark.long(40)
 @needs_compiler
 def test_the_harness_finds_nothing() -> None:
     verify(CollectsInCpp, backend="sim", ranks=4, examples=15, seed=0)

@@ -55,7 +55,7 @@ def test_same_seed_and_jobs_same_result() -> None:
         assert heard.events.index(first) < heard.events.index(last)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_first_violation_of_any_process_ends_all_explorations() -> None:
     heard = Listening()
     result = look(Doubles, examples=10_000, heard=heard, stop_at_first=True)

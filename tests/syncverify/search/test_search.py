@@ -86,6 +86,7 @@ def test_progress_hears_of_every_scenario_and_every_simpler_one(
         assert [n for name, n in simpler if name == identity] == [*range(1, count + 1)]
 
 
+@pytest.mark.long
 def test_progress_hears_of_a_violation_before_the_scenario_after_it(
     third: tuple[SearchResult, Counting, Listening],
 ) -> None:

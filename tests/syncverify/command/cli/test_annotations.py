@@ -106,7 +106,12 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize(
-    "face", ["simulate", "parity", pytest.param("record", marks=pytest.mark.long)]
+    "face",
+    [
+        "simulate",
+        pytest.param("parity", marks=pytest.mark.long),
+        pytest.param("record", marks=pytest.mark.long),
+    ],
 )
 def test_each_program_is_annotated_and_written_as_sarif(
     in_clone: Call, face: str

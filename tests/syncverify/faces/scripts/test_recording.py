@@ -227,6 +227,7 @@ def test_ranks_wait_for_files_of_each_other(judged: Play, tmp_path: Path) -> Non
     assert judged(text).is_right
 
 
+@pytest.mark.long
 def test_hosts_that_nccl_would_let_go_on_are_not_judged(judged: Play) -> None:
     text = f"""{HEAD}
 store = dist.distributed_c10d._get_default_store()

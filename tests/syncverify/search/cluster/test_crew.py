@@ -90,7 +90,7 @@ def test_a_call_outlives_its_process_and_its_worker(place: str, tmp_path: Path) 
         results(dies_always, [1], place)
 
 
-@pytest.mark.long
+@pytest.mark.long(40)
 def test_a_search_on_workers_is_that_of_one_process(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_search_on_workers_is_that_of_one_process(
     assert facts(there) == facts(here)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_imports_no_torch(place: str) -> None:
     """Its processes do, which a template forks; in the worker, it would take seconds."""
     assert results(double, [1], place) == [(1, 2)]
