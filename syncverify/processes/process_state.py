@@ -27,8 +27,6 @@ Note [Threads that poll]
     on a busy machine alone. The names of threads in the kernel tell which ones poll.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import suppress

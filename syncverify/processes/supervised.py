@@ -11,8 +11,6 @@ Each process leads a process group, which ends with the process that started it:
 Note [A child ends with its parent].
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Run a function on every rank of a simulated world."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta

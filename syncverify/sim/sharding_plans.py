@@ -28,8 +28,6 @@ dispatcher to look `propagate_op_sharding_non_cached` up on the propagator whene
 caches miss, and a test says so.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Iterator

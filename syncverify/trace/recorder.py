@@ -4,8 +4,6 @@ A recorder must not disturb the run. It queues no operator that the subject or a
 could see, waits for no stream, and keeps no storage alive.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -7,8 +7,6 @@ that made the call, or the origin of work without such a line; `callers` are the
 it, the nearest first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

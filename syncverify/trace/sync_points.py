@@ -1,7 +1,5 @@
 """Points at which a subject synchronizes: calls that order work or keep memory, by line."""
 
-from __future__ import annotations
-
 from typing import Final, Literal, NamedTuple
 
 from typing_extensions import override

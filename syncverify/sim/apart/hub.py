@@ -11,8 +11,6 @@ Note [Turns between processes]
     up to the same bound.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Sequence

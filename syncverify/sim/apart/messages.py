@@ -11,8 +11,6 @@
 | `RankEnded` | a rank | it has returned, raised or been unwound; its last word |
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

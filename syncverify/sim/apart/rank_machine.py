@@ -5,8 +5,6 @@ it notes an update, and other ranks make the same change before their next turn.
 a time, so that all copies pass through the same states.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,6 @@ at a time, and keeps its turn until it has to wait, or lets others run. So the o
 ranks share depends on the programs alone, and not on the machine.
 """
 
-from __future__ import annotations
-
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator

@@ -16,8 +16,6 @@ Source:
     profiler, for `torch.profiler.profile` as well.
 """
 
-from __future__ import annotations
-
 import json
 import types
 from collections.abc import Callable

@@ -16,8 +16,6 @@ Copies to the host
     a copy: Note [Memory of the host].
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator

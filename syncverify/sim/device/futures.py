@@ -15,8 +15,6 @@ Source:
     aten/src/ATen/core/ivalue_inl.h, `Future::synchronizeWithCurrentDevices`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -135,7 +133,7 @@ class LazyFuture(torch.futures.Future[Any]):
         return super().value()
 
     @override
-    def then(self, callback: Callback) -> LazyFuture:
+    def then(self, callback: Callback) -> "LazyFuture":
         """Return the future of a callback, which runs on a stream of its own after the result.
 
         A callback hears of a collective that failed from `value()` alone.

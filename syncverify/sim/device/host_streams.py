@@ -6,8 +6,6 @@ no order is judged. A GPU is still missing: `torch.cuda.is_available()` is false
 a CUDA device is refused.
 """
 
-from __future__ import annotations
-
 import itertools
 from contextlib import AbstractContextManager
 

@@ -1,7 +1,5 @@
 """A simulated machine that ignores one call of the subject: as if its line were not there."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The device that a subject sees for its tensors, which lie in CPU memory."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

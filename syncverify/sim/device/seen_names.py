@@ -17,8 +17,6 @@ C++ code goes on to see CPU tensors, and so does a function of torch that was im
 before the run.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import types

@@ -1,7 +1,5 @@
 """The streams of one rank: the current stream, the marks, and the waits for marks."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading

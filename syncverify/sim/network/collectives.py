@@ -5,8 +5,6 @@ drops the remainder. It scales floating-point numbers before the sum; their othe
 imitated.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

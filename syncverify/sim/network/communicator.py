@@ -9,8 +9,6 @@ ranks one by one. Ranks whose calls do not fit end the run; no data is exchanged
 # torch's stubs overload these methods for call styles that no caller uses here.
 # mypy: disable-error-code="override, assignment"
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections import Counter

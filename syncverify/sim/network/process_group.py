@@ -20,8 +20,6 @@ Note [Modes that see collectives]
 # torch's stubs overload these methods for call styles that no caller uses here.
 # mypy: disable-error-code="override, assignment"
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools
@@ -109,7 +107,7 @@ def _noting_async(issue: Any) -> Any:
     known = inspect.signature(issue).parameters
 
     @functools.wraps(issue)
-    def noting(group: SimulatedProcessGroup, *given: Any, **named: Any) -> dist.Work:
+    def noting(group: "SimulatedProcessGroup", *given: Any, **named: Any) -> dist.Work:
         if named.keys() - known.keys():
             refuse(f"ProcessGroup.{issue.__name__} with {', '.join(sorted(named))}")
         opts = named.get("opts", given[-1] if given else None)

@@ -1,7 +1,5 @@
 """The store of a simulated world: a rank that waits for a key gives its turn away."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from functools import partial
 from typing import Any

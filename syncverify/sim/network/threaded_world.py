@@ -11,8 +11,6 @@ The machine makes a default group before a program starts. The first call of
 another group of all ranks. A call while there is a group of the program raises, as torch does.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import types

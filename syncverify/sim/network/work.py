@@ -16,8 +16,6 @@ Source:
 # torch's stubs overload these methods for call styles that no caller uses here.
 # mypy: disable-error-code="override, assignment"
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import weakref
@@ -114,10 +112,10 @@ class IssuingCommunicator(Protocol):
     def recorder(self) -> Recorder:
         """Recorder of the rank that holds the handle."""
 
-    def is_held_back(self, work: SimulatedWork) -> bool:
+    def is_held_back(self, work: "SimulatedWork") -> bool:
         """Tell whether a call belongs to a block that has not ended yet."""
 
-    def take_completed_before(self, work: SimulatedWork) -> Sequence[SimulatedWork]:
+    def take_completed_before(self, work: "SimulatedWork") -> Sequence["SimulatedWork"]:
         """Take a work and those complete before it out of the queue; return the latter."""
 
 
@@ -416,7 +414,7 @@ class CoalescedWork(dist.Work):
 def _passed_on(name: str) -> Any:
     """Return a method that calls the method of a name on the machine's own handle."""
 
-    def call(handle: DroppableHandle, *given: Any, **named: Any) -> Any:
+    def call(handle: "DroppableHandle", *given: Any, **named: Any) -> Any:
         return getattr(handle.work, name)(*given, **named)
 
     return call

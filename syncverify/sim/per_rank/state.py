@@ -8,8 +8,6 @@ Each function that `unittest.mock` replaces is seen, in any module and class. Pr
 assign to names, as torch's own tests do: those of `ASSIGNED` are seen.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings

@@ -5,8 +5,6 @@ Ranks that are threads share the seed. So `hash` is another function in the modu
 class and its bases. The order of a set comes from C, and stays: `gloo` and `streams` show it.
 """
 
-from __future__ import annotations
-
 import builtins
 import inspect
 import sys

@@ -3,8 +3,6 @@
 A subject may change a setting for the length of a call. It may not leave a setting behind.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import os

@@ -10,8 +10,6 @@ Note [Hooks that a profiler sees]
 A watch costs a call for each function, so it is on for one play alone: that of a page.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools

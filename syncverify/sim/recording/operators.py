@@ -15,8 +15,6 @@ Source:
     `cudaMemcpyAsync` and pageable memory.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

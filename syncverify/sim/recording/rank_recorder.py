@@ -1,7 +1,5 @@
 """Write the trace of one simulated rank: its streams, accesses and lifetimes."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager

@@ -8,8 +8,6 @@ Note [What a recording costs]
     not depend on the storages that were left out.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence

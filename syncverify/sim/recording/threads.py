@@ -14,8 +14,6 @@ line that communicates.
 | uses the default group, and has no world or one whose groups are gone | torch's function, replaced here |
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -16,8 +16,6 @@ Note [An error of the machine]
     raises.
 """
 
-from __future__ import annotations
-
 import dis
 import functools
 import inspect

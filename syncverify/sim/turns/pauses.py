@@ -4,8 +4,6 @@ A very long delay has a thousand polls. The clocks of the rank go on as if it ha
 that a subject imported before, as in `from time import sleep`, keeps its meaning.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

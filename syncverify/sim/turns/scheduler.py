@@ -23,8 +23,6 @@ Note [The step bound]
 The host does not wait for it: the clocks of Python's `time` are ahead by this time on the rank.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import threading

@@ -12,8 +12,6 @@ Note [Ticks]
     Queued work stands at the tick at which the host queued it. A device may run it later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

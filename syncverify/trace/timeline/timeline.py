@@ -1,7 +1,5 @@
 """The timeline of a run as a value: events in lanes, and the arrows between them; see `Note [Ticks]`."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
