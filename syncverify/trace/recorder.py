@@ -7,6 +7,7 @@ could see, waits for no stream, and keeps no storage alive.
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -24,8 +25,8 @@ from syncverify.trace.records import (
     TraceRecord,
 )
 from syncverify.trace.regions import MemoryRegion, find_slots, has_memory, tensor_region
-from syncverify.trace.source_lines import NoLine, Origin, SourceLine
-from syncverify.trace.stacks import calling_line, is_issued_by_torch
+from syncverify.trace.source_lines import NoLine
+from syncverify.trace.stacks import calling_frames, calling_line, is_issued_by_torch
 from syncverify.trace.tensor_hooks import (
     hooked_early,
     is_in_tensor_hook,
@@ -79,7 +80,7 @@ class Recorder:
         self._numbers = StorageNumbers()
         self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}
         self._gradients: Callable[[], Mapping[str, torch.Tensor]] = dict
-        self._parameters: Mapping[str, torch.Tensor] = {}
+        self.parameters: Mapping[str, torch.Tensor] = {}  # of the training program
 
     def watch(
         self,
@@ -88,11 +89,11 @@ class Recorder:
     ) -> None:
         """Set the function that returns the local gradients by name, and the parameters."""
         self._gradients = gradients
-        self._parameters = dict(parameters or {})
+        self.parameters = dict(parameters or {})
 
     def was_raised_in_tensor_hook(self, error: BaseException) -> bool:
         """Tell whether an error comes from a hook that runs before gradients are added."""
-        return raised_in_tensor_hook(self._parameters.values(), error)
+        return raised_in_tensor_hook(self.parameters.values(), error)
 
     @contextmanager
     def calling(self, moment: Moment) -> Iterator[None]:
@@ -104,7 +105,7 @@ class Recorder:
             moment,
             self.current_stream(),
             self._gradient_regions(),
-            hooked_early(self._parameters),
+            hooked_early(self.parameters),
         )
         self.trace.append(returned)
 
@@ -177,25 +178,20 @@ class Recorder:
         tensors: list[torch.Tensor],
         *,
         ranks: tuple[int, ...],
-        reduce_op: str,
-        source: Origin,
-        callers: tuple[SourceLine, ...] = (),
         communicator: str = "",
-        group_name: str = "",
-        root: int | None = None,
         written: Iterable[torch.Tensor] = (),
         communication_stream: str = DEFAULT_STREAM,
-        is_batched: bool | None = None,
         tag: int = 0,
         is_told_by_tag: bool = False,
-        is_functional: bool = False,
         meets_on_host: bool = False,
+        **fields: Any,
     ) -> CollectiveLaunch:
-        """Return the record of a collective, which is made at the time of the call.
+        """Return the record of a collective, which the calling line issues now.
 
         `tensors` is this rank's contribution, and `written` receives results. With
-        `is_told_by_tag`, messages of another tag are others, as on gloo. With `meets_on_host`, hosts alone wait for each other, which a subclass may note. The other
-        arguments are fields of `CollectiveLaunch`.
+        `is_told_by_tag`, messages of another tag are others, as on gloo. With `meets_on_host`,
+        hosts alone wait for each other, which a subclass may note. The other arguments are fields
+        of `CollectiveLaunch`.
         """
         regions = tuple(self._numbers.region(tensor) for tensor in tensors)
         if operation in POINT_TO_POINT:
@@ -211,12 +207,12 @@ class Recorder:
         slots = find_slots(self._gradient_regions(), regions)
         current, written = self.current_stream(), list(written)
         self.note_communicated((*tensors, *written), communication_stream, current)
+        source, callers = calling_frames()
         launched = CollectiveLaunch(
             moment=self.moment,
             ranks=ranks,
             sequence=sequence,
             operation=operation,
-            reduce_op=reduce_op,
             dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
             numel=sum(tensor.numel() for tensor in tensors),
             regions=regions,
@@ -226,16 +222,13 @@ class Recorder:
             stream=current,
             communication_stream=communication_stream,
             communicator=communicator,
-            group_name=group_name,
-            root=root,
             slots=slots,
             written=tuple(self._numbers.region(tensor) for tensor in written),
-            is_batched=is_batched,
             tag=tag,
-            is_functional=is_functional,
             is_of_torch=is_issued_by_torch(),
             contents=_contents(tensors, regions),
-            in_tensor_hook=is_in_tensor_hook(self._parameters.values()),
+            in_tensor_hook=is_in_tensor_hook(self.parameters.values()),
+            **fields,
         )
         self.trace.append(launched)
         return launched

@@ -67,7 +67,7 @@ class EngineWatch:
             return run()
         numbers = {node: self._num_nodes + at for at, node in enumerate(nodes)}
         within = self._running[-1].number_of_running if self._running else None
-        drawn = graph_nodes(numbers, self.recorder.parameters())
+        drawn = graph_nodes(numbers, self.recorder.parameters)
         opened = EnginePass(self.recorder.moment, self._num_nodes, drawn, (), within)
         self._num_nodes += len(nodes)
         watched = _Watched(self, numbers)

@@ -1,7 +1,7 @@
 """Write the trace of one simulated rank: its streams, accesses and lifetimes."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -86,10 +86,6 @@ class RankRecorder(Recorder):
         self._outside = NoLine.AUTOGRAD
         self._runs_on_host = False  # a collective that uses no device
         self.engine_watch = EngineWatch(self) if watches_engine else None
-
-    def parameters(self) -> Mapping[str, torch.Tensor]:
-        """Return the parameters of the training program by name."""
-        return self._parameters
 
     def note_place(self) -> RawPlace:
         """Return a new mark of the present place in the trace."""
