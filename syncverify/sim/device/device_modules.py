@@ -393,6 +393,27 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, _class(original, virtual_class or original, make, find_here)
 
 
+# Functions about memory that torch offers beside a GPU only, where work runs at once.
+_HOST_MEMORY: dict[str, Replacement] = {
+    "pin_memory": lambda _, tensor, *__: tensor.clone(),
+    "record_stream": lambda *_: None,
+}
+
+
+def host_streams(find: Find) -> AbstractContextManager[None]:
+    """Return a block in which streams that order nothing are behind torch's names.
+
+    They are for real processes on the CPU, and for `fake`: every operator has run when the next
+    line runs, so all orders hold already, and no order is judged. `find` returns the
+    `StreamQueues` of the calling thread; None leaves torch's own.
+    """
+    memory = (
+        (torch.Tensor, name, by_thread(getattr(torch.Tensor, name), virtual, find=find))
+        for name, virtual in _HOST_MEMORY.items()
+    )
+    return installed(itertools.chain(stream_names(find), memory))
+
+
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
     """Yield each owner, the name of its attribute, and the replacement."""
     yield from stream_names(own_streams)
