@@ -245,18 +245,14 @@ STATISTICS: Final[dict[Any, dict[str, Replacement]]] = {
 }
 
 
-def _save_no_event(path: str) -> None:
-    text = json.dumps({"schemaVersion": 1, "traceEvents": []})
-    Path(path).write_text(text, encoding="utf-8")
-
-
+_NO_EVENT: Final = json.dumps({"schemaVersion": 1, "traceEvents": []})
 # The result of a profiler that recorded nothing, by torch's names: no event, and a start at 0 ns.
 _NOTHING_PROFILED: Final = types.SimpleNamespace(
     events=list,
     experimental_event_tree=list,
     trace_activities=list,
     trace_start_ns=int,
-    save=_save_no_event,
+    save=lambda path: Path(path).write_text(_NO_EVENT, encoding="utf-8"),
 )
 
 

@@ -97,7 +97,8 @@ def seen_names() -> Iterator[tuple[Any, str, Any]]:
     for name, answer in _TENSORS.items():
         own = getattr(torch.Tensor, name).__get__
         yield torch.Tensor, name, _Attribute(own, answer)
-    mesh_type = _answering(DeviceMesh.device_type.__get__, _type_of_mesh)
+    own = DeviceMesh.device_type.__get__
+    mesh_type = _answering(own, lambda _, __, mesh: own(mesh).replace("cpu", "cuda"))
     yield DeviceMesh, "device_type", property(mesh_type)
     yield torch.version, "cuda", torch.version.cuda or _CUDA_VERSION
     for owner, name, answer in _answers():
@@ -257,11 +258,6 @@ def _wrap(
     if line.sees and wanted.type == "cpu":
         line.seen.wrap_on_host(made)
     return made
-
-
-def _type_of_mesh(original: Replacement, _: _Line, mesh: DeviceMesh) -> Any:
-    real = original(mesh)
-    return "cuda" if real == "cpu" else real
 
 
 def _real(line: _Line, device: torch.device) -> torch.device:
