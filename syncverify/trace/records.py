@@ -91,11 +91,17 @@ class SubjectReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """An operator that reads or writes memory was queued."""
+class _OnStream:
+    """A record that names a stream."""
 
     moment: Moment
     stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access(_OnStream):
+    """An operator that reads or writes memory was queued."""
+
     operator: str  # such as `aten.add_.Tensor`
     reads: tuple[MemoryRegion, ...]
     writes: tuple[MemoryRegion, ...]
@@ -109,30 +115,24 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamCreated:
+class StreamCreated(_OnStream):
     """A stream was created."""
 
-    moment: Moment
-    stream: str
     source: Origin
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(_OnStream):
     """A CUDA event was recorded: a mark in a stream, after all work queued so far."""
 
-    moment: Moment
-    stream: str
     mark: int  # unique on its rank
     source: Origin
 
 
 @dataclass(frozen=True, slots=True)
-class StreamWait:
+class StreamWait(_OnStream):
     """A stream waits for a mark: work that is queued on it from now on runs after the mark."""
 
-    moment: Moment
-    stream: str
     mark: int
     source: Origin
 
@@ -298,31 +298,25 @@ class CollectiveWait:
 
 
 @dataclass(frozen=True, slots=True)
-class UnwrittenRead:
+class UnwrittenRead(_OnStream):
     """Memory was read before it was written, and the value came to light at this moment."""
 
-    moment: Moment
-    stream: str
     operator: str  # or the collective that read the memory
     made_at: Origin
     source: Origin  # the line that read it
 
 
 @dataclass(frozen=True, slots=True)
-class ClockCompared:
+class ClockCompared(_OnStream):
     """The program compared a time that a clock of the host gave at this moment."""
 
-    moment: Moment
-    stream: str
     source: Origin
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMade:
+class GroupMade(_OnStream):
     """The rank made a group of ranks by a call that all ranks of the world have to make."""
 
-    moment: Moment
-    stream: str
     # Global, in group order; the rank itself may be none of them.
     ranks: tuple[int, ...]
     source: Origin
@@ -334,11 +328,9 @@ class GroupMade:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardGiven:
+class ShardGiven(_OnStream):
     """The rank gave its shard of a tensor, but not the shape of the whole."""
 
-    moment: Moment
-    stream: str
     shape: tuple[int, ...]  # of the shard
     ranks: tuple[int, ...]  # that have the shards, global, in group order
     source: Origin
