@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from syncverify.holding import holding
 from syncverify.sim.device.engine_streams import EngineStreams
-from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import SeenBackends
 from syncverify.sim.device.reducers import ReducerWaits
 from syncverify.sim.device.seen_device import SeenDevice
@@ -28,6 +27,7 @@ from syncverify.sim.turns.stalls import TurnTaking, Wait
 from syncverify.trace import records
 from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_frames, calling_line, ordering_line
+from syncverify.trace.sync_points import is_ignored
 
 # By stream: the latest mark that is reached. Marks count up on a rank.
 _Reached = Counter[str]
@@ -139,7 +139,9 @@ class RankStreams(StreamQueues):
         self._record(records.StreamCreated, stream.name, calling_line())
         return stream
 
-    def _record(self, kind: Callable[..., records.TraceRecord], *fields: object) -> None:
+    def _record(
+        self, kind: Callable[..., records.TraceRecord], *fields: object
+    ) -> None:
         self.recorder.trace.append(kind(self.recorder.moment, *fields))
 
     def internal(self, name: str) -> str:

@@ -18,7 +18,6 @@ from typing import Any, NoReturn
 import torch
 from typing_extensions import override
 
-from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.turns.own_errors import noting_own_errors
 from syncverify.sim.turns.refusals import (
     RefusedAttribute,
@@ -30,6 +29,7 @@ from syncverify.sim.turns.refusals import (
 )
 from syncverify.trace.records import DEFAULT_STREAM
 from syncverify.trace.source_lines import Origin
+from syncverify.trace.sync_points import is_ignored
 
 _STREAMS = (torch.cuda.Stream, torch.Stream)
 _EVENTS = (torch.cuda.Event, torch.Event)
@@ -192,7 +192,6 @@ class VirtualStream:
         return f"<{self.name}>"
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse an attribute of torch's streams that has no answer here."""
         refuse_missing(name, *_STREAMS)
 
     def __enter__(self) -> VirtualStream:
@@ -265,7 +264,6 @@ class VirtualEvent:
         return float(end_event._mark - self._mark)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse an attribute of torch's events that has no answer here."""
         refuse_missing(name, *_EVENTS)
 
 

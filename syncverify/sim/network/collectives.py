@@ -99,7 +99,6 @@ class CollectiveCall:
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         tensors = self.inputs or self.outputs
         dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else "nothing"
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""

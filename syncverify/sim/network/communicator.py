@@ -151,7 +151,6 @@ class SimulatedCommunicator(dist.ProcessGroup):
 
     @override
     def __repr__(self) -> str:
-        """Name the ranks."""
         return f"SimulatedProcessGroup(ranks={self._global_ranks}, rank={self.rank()})"
 
     # As in NCCL's groups of calls, no call of a block starts before the block ends.

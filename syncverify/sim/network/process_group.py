@@ -32,7 +32,6 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.holding import holding
-from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.torch_internals import num_results, schema_arguments
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, reduction_of
 from syncverify.sim.network.communicator import SimulatedCommunicator
@@ -44,6 +43,7 @@ from syncverify.trace.dispatch_modes import (
     modes_of_program,
 )
 from syncverify.trace.stacks import is_called_by
+from syncverify.trace.sync_points import is_ignored
 
 
 def _dispatched(issue: Callable[..., dist.Work]) -> Any:
@@ -144,9 +144,16 @@ def _of_tensors(name: str, *tensors: str) -> Any:
         bound = signature.bind(*given, **named)
         bound.apply_defaults()
         group, *listed, opts = bound.args
-        work: dist.Work = group._call(  # noqa: SLF001  # of the class below
-            operation, listed[-1], listed[0], opts, is_coalesced=is_coalesced
+        tensors = _listed(listed[-1]), _listed(listed[0])
+        reduce_op, factor, root = "", None, None
+        if operation in _REDUCE:
+            reduce_op, factor = reduction_of(opts)
+        if operation in _HAVE_ROOT:  # torch's options, or the number itself
+            root = 0 if opts is None else int(getattr(opts, "rootRank", opts))
+        call = CollectiveCall(
+            operation, reduce_op, *tensors, root, factor, is_coalesced=is_coalesced
         )
+        work: dist.Work = group._issue(call)  # noqa: SLF001  # of the class below
         return work
 
     issue.__name__, issue.__dict__["__signature__"] = name, signature
@@ -275,35 +282,6 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         if sizes and sum(sizes) != length:
             raise RuntimeError("Split sizes doesn't match total dim 0 size")
         return list(tensor.split(sizes or [length // num_ranks] * num_ranks))
-
-    def _call(
-        self,
-        operation: str,
-        inputs: Any,
-        outputs: Any,
-        opts: Any = None,
-        *,
-        is_coalesced: bool = False,
-    ) -> dist.Work:
-        """Issue a collective, whose reduction or root torch's options name."""
-        reduce_op, factor = "", None
-        if operation in _REDUCE:
-            reduce_op, factor = reduction_of(opts)
-        call = CollectiveCall(
-            operation,
-            reduce_op,
-            _listed(inputs),
-            _listed(outputs),
-            _root(opts) if operation in _HAVE_ROOT else None,
-            factor,
-            is_coalesced=is_coalesced,
-        )
-        return self._issue(call)
-
-
-def _root(opts: Any) -> int:
-    """Return the root in torch's options for a collective, which may be the number itself."""
-    return 0 if opts is None else int(getattr(opts, "rootRank", opts))
 
 
 def _listed(tensors: Any) -> Tensors:

@@ -31,7 +31,6 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.futures import FutureSource, LazyFuture, OrderedSource
-from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute, deliver
@@ -44,6 +43,7 @@ from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
 from syncverify.trace.source_files import calls_by_name
 from syncverify.trace.source_lines import Origin
+from syncverify.trace.sync_points import is_ignored
 
 
 class Results:
@@ -395,12 +395,10 @@ class CoalescedWork(dist.Work):
 
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for all of them."""
         return all(work.wait() for work in self._works)
 
     @override
     def is_completed(self) -> bool:
-        """Let other ranks run, then tell whether all works are complete."""
         return all(work.is_completed() for work in self._works)
 
     @override
@@ -432,7 +430,6 @@ class DroppableHandle(dist.Work):
         self.work = work
 
     def __del__(self) -> None:
-        """Let go of the results."""
         self.work.let_go_of_results()
 
     @property
