@@ -213,7 +213,6 @@ class _Crew(Generic[Item]):
         raise InternalError(f"process {number} {end.how}{place}")
 
     def close(self) -> None:
-        """End all processes."""
         for process in self._started:
             process.end()
 

@@ -110,7 +110,6 @@ class Supervised(LocalProcess):
     @property
     @override
     def pid(self) -> int:  # type: ignore[override]  # that of a template at first
-        """Id of the process."""
         return self.process.pid
 
     def fileno(self) -> int:

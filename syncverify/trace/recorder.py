@@ -12,26 +12,14 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from syncverify.trace import records
 from syncverify.trace.dispatch_modes import carry_dispatch_modes
 from syncverify.trace.engine_log import EnginePass
 from syncverify.trace.operations import POINT_TO_POINT
-from syncverify.trace.records import (
-    DEFAULT_STREAM,
-    CollectiveLaunch,
-    CollectiveWait,
-    Moment,
-    SubjectCall,
-    SubjectReturn,
-    TraceRecord,
-)
 from syncverify.trace.regions import MemoryRegion, find_slots, has_memory, tensor_region
 from syncverify.trace.source_lines import NoLine
 from syncverify.trace.stacks import calling_frames, calling_line, is_issued_by_torch
-from syncverify.trace.tensor_hooks import (
-    hooked_early,
-    is_in_tensor_hook,
-    raised_in_tensor_hook,
-)
+from syncverify.trace.tensor_hooks import hooked_early, is_in_tensor_hook
 
 # Enough for scenarios of whole numbers, which have few elements. The properties that read
 # contents do not judge real modules.
@@ -72,11 +60,11 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self.trace: list[TraceRecord] = []  # in host order
+        self.trace: list[records.TraceRecord] = []  # in host order
         # The backward passes, complete when the rank has ended; empty if nothing watches them.
         self.engine: list[EnginePass] = []
         # Of the next record; the rank program advances it.
-        self.moment = Moment("bind", 0)
+        self.moment = records.Moment("bind", 0)
         self._numbers = StorageNumbers()
         self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}
         self._gradients: Callable[[], Mapping[str, torch.Tensor]] = dict
@@ -91,17 +79,13 @@ class Recorder:
         self._gradients = gradients
         self.parameters = dict(parameters or {})
 
-    def was_raised_in_tensor_hook(self, error: BaseException) -> bool:
-        """Tell whether an error comes from a hook that runs before gradients are added."""
-        return raised_in_tensor_hook(self.parameters.values(), error)
-
     @contextmanager
-    def calling(self, moment: Moment) -> Iterator[None]:
+    def calling(self, moment: records.Moment) -> Iterator[None]:
         """Record a call of the subject, and its accesses for the length of a block."""
         self.enter(moment)
         with self.recording_accesses():
             yield
-        returned = SubjectReturn(
+        returned = records.SubjectReturn(
             moment,
             self.current_stream(),
             self._gradient_regions(),
@@ -109,14 +93,14 @@ class Recorder:
         )
         self.trace.append(returned)
 
-    def enter(self, moment: Moment) -> None:
+    def enter(self, moment: records.Moment) -> None:
         """Record that the rank program is about to call the subject."""
         self.moment = moment
-        self.trace.append(SubjectCall(moment, self.current_stream()))
+        self.trace.append(records.SubjectCall(moment, self.current_stream()))
 
     def current_stream(self) -> str:
         """Name the stream on which the calling thread queues work."""
-        return DEFAULT_STREAM
+        return records.DEFAULT_STREAM
 
     def recording_accesses(self) -> AbstractContextManager[None]:
         """Record accesses for the length of a block."""
@@ -165,7 +149,7 @@ class Recorder:
         `ranks` are global, in group order. `is_async` says that the caller gets a handle.
         `library` is the name of the communicator's library for reports.
         """
-        return DEFAULT_STREAM
+        return records.DEFAULT_STREAM
 
     def note_communicated(
         self, tensors: Iterable[torch.Tensor], stream: str, current: str
@@ -180,12 +164,12 @@ class Recorder:
         ranks: tuple[int, ...],
         communicator: str = "",
         written: Iterable[torch.Tensor] = (),
-        communication_stream: str = DEFAULT_STREAM,
+        communication_stream: str = records.DEFAULT_STREAM,
         tag: int = 0,
         is_told_by_tag: bool = False,
         meets_on_host: bool = False,
         **fields: Any,
-    ) -> CollectiveLaunch:
+    ) -> records.CollectiveLaunch:
         """Return the record of a collective, which the calling line issues now.
 
         `tensors` is this rank's contribution, and `written` receives results. With
@@ -208,7 +192,7 @@ class Recorder:
         current, written = self.current_stream(), list(written)
         self.note_communicated((*tensors, *written), communication_stream, current)
         source, callers = calling_frames()
-        launched = CollectiveLaunch(
+        launched = records.CollectiveLaunch(
             moment=self.moment,
             ranks=ranks,
             sequence=sequence,
@@ -233,25 +217,29 @@ class Recorder:
         self.trace.append(launched)
         return launched
 
-    def start(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+    def start(
+        self, launched: records.CollectiveLaunch, run: Callable[[], None]
+    ) -> None:
         """Let a collective take its inputs at once, by `run`; a subclass may delay it."""
         run()
 
-    def end(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+    def end(self, launched: records.CollectiveLaunch, run: Callable[[], None]) -> None:
         """Let a collective write its results at the wait; a subclass may delay it.
 
         `run` waits for the other ranks and writes the results.
         """
         run()
 
-    def delivering(self, launched: CollectiveLaunch) -> AbstractContextManager[None]:
+    def delivering(
+        self, launched: records.CollectiveLaunch
+    ) -> AbstractContextManager[None]:
         """Mark the block that computes and writes the results, when all ranks have arrived."""
         return self.not_recording_accesses()
 
-    def wait(self, launched: CollectiveLaunch) -> None:
+    def wait(self, launched: records.CollectiveLaunch) -> None:
         """Record that the current stream, or the host, waits for a collective."""
         self.trace.append(
-            CollectiveWait(
+            records.CollectiveWait(
                 self.moment,
                 launched.ranks,
                 launched.sequence,
@@ -261,10 +249,10 @@ class Recorder:
             )
         )
 
-    def wait_for_barrier(self, launched: CollectiveLaunch) -> None:
+    def wait_for_barrier(self, launched: records.CollectiveLaunch) -> None:
         """Block the host until the current stream is done, as the wait for NCCL's barrier does."""
 
-    def wait_on_host(self, launched: CollectiveLaunch) -> None:
+    def wait_on_host(self, launched: records.CollectiveLaunch) -> None:
         """Record that the host knows a collective to be complete; here any wait is the host's."""
 
     def _gradient_regions(self) -> dict[str, MemoryRegion]:

@@ -4,7 +4,8 @@ Note [Turns between processes]
     Each rank runs freely until it first asks for something that ranks share. When all ranks stand
     there, one of them gets a turn, and keeps it until it waits, lets others run, or ends. A
     rank that waits gets a turn again after another rank has changed what they share. If no rank
-    can run, the run ends with the stall that threads would end with.
+    can run, the run ends with the stall that threads would end with. So the order of all that
+    ranks share depends on the programs alone, and not on the machine.
 
     A clock decides in one case alone: a rank that keeps its turn without a sign of life. It is
     interrupted, and says where it stood. Ranks that only sleep are ended once their sleeps add

@@ -1,9 +1,4 @@
-"""The turns of a rank that is a process: another process hands them out.
-
-A rank runs freely until it first asks for something that ranks share. From then on one rank runs
-at a time, and keeps its turn until it has to wait, or lets others run. So the order of all that
-ranks share depends on the programs alone, and not on the machine.
-"""
+"""The turns of a rank that is a process; see Note [Turns between processes]."""
 
 import threading
 import traceback
@@ -95,9 +90,8 @@ class RemoteTurns:
         self._paused_seconds = 0.0
         # Of the shared state, since this rank last gave its turn away.
         self.updates: list[messages.SharedChange] = []
-        self.stack: tuple[
-            CodeLine, ...
-        ] = ()  # where it was interrupted, outermost first
+        # Where it was interrupted, outermost first.
+        self.stack: tuple[CodeLine, ...] = ()
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
         """Give the turn away until `ready()`."""

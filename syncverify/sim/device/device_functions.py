@@ -56,11 +56,6 @@ class CurrentStream(AbstractContextManager[None]):
         self.stream.__exit__()
 
 
-def _set_stream(streams: RankStreams, stream: VirtualStream | None) -> None:
-    if stream is not None:
-        streams.set_current(own_stream(stream))
-
-
 def set_device(streams: RankStreams, device: Any) -> None:
     """Change nothing: a rank has one device. It may name any that the machine has."""
     if streams.seen is not None and device is not None:
@@ -85,7 +80,7 @@ _NOTHING: Final = _answers(None)
 _STREAMS: dict[str, Replacement] = {
     "current_stream": lambda streams, device=None: streams.current(),  # torch's names
     "default_stream": lambda streams, device=None: streams.default,
-    "set_stream": _set_stream,
+    "set_stream": lambda own, stream: stream and own.set_current(own_stream(stream)),
     "stream": current_stream_context,
     "synchronize": lambda streams, device=None: streams.synchronize(),
 }

@@ -146,7 +146,6 @@ class LazyFuture(torch.futures.Future[Any]):
 
     @override
     def add_done_callback(self, callback: Callback) -> None:
-        """Run a callback as `then` does."""
         self.then(callback)
 
 
@@ -294,20 +293,17 @@ class OwnFuture(LazyFuture):
 
     @override
     def done(self) -> bool:
-        """Tell whether the program has completed it."""
         return torch.futures.Future.done(self)
 
     @override
     def set_result(self, result: Any) -> None:
         super().set_result(result)
-        self._note_result()
+        self._result.put_mark()
+        self._result.run_waiting()
 
     @override
     def set_exception(self, result: Any) -> None:
         super().set_exception(result)
-        self._note_result()
-
-    def _note_result(self) -> None:
         self._result.put_mark()
         self._result.run_waiting()
 

@@ -126,11 +126,6 @@ class SeenDevice:
             for part in (*parts_of(tensor), tensor):
                 self.memory.place_on_host(part)
 
-    def wrap_on_host(self, wrapper: torch.Tensor) -> None:
-        """Note that a line made a tensor without memory, whose parts lie on the host."""
-        with as_plain_tensors():
-            self.memory.place_on_host(wrapper)
-
 
 def parts_of(tensor: Any) -> Iterator[torch.Tensor]:
     """Yield the tensors whose memory a tensor wraps; of any other tensor, itself.

@@ -37,6 +37,7 @@ from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import (
     GROUP_TENSORS,
     PARSE_TO,
+    as_plain_tensors,
     default_device,
 )
 from syncverify.sim.device.virtual_streams import named_device
@@ -256,7 +257,8 @@ def _wrap(
     wanted = default_device() if device is None else named_device(device)
     made = original(*args, device=_real(line, wanted), **options)
     if line.sees and wanted.type == "cpu":
-        line.seen.wrap_on_host(made)
+        with as_plain_tensors():  # its parts lie on the host
+            line.seen.memory.place_on_host(made)
     return made
 
 
@@ -333,7 +335,7 @@ def _to_host(
 ) -> Any:  # fmt: skip
     if line.seen.of(tensor).type == "cpu":
         return tensor
-    line.seen.memory.place_on_device(tensor)
+    line.seen.memory.storage_of(tensor).is_on_device = True  # whatever its dtype
     copied = original(tensor, *args, **options)
     if copied is not tensor:  # the harness gets the tensor itself
         line.seen.keep_on_host(copied)

@@ -77,9 +77,8 @@ class Functions:
 
         def enter_watched(patch: Any) -> Any:
             owner = None if own_rank() is None else patch.getter()
-            if isinstance(
-                owner, type(sys) | type
-            ):  # it has the value of all ranks still
+            if isinstance(owner, type(sys) | type):
+                # It has the value of all ranks still.
                 place = owner, patch.attribute
                 self._shared.setdefault(place, own_value(*place))
             return enter(patch)

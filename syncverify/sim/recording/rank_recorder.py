@@ -132,7 +132,6 @@ class RankRecorder(Recorder):
             self.engine_watch = None
 
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
-        """Return the trace of all events."""
         moved, keeps_everything = self.storages.moved, self._keeps_everything
         if self.streams.is_alone and not keeps_everything:
             places = [each for each in raw if isinstance(each, RawPlace)]
@@ -362,10 +361,6 @@ class RankRecorder(Recorder):
         storage.is_on_device = False
         self._on_host.add(storage.number)
         self.streams.internal(HOST)
-
-    def place_on_device(self, tensor: torch.Tensor) -> None:
-        """Note that the memory of a tensor is the device's, whatever its dtype."""
-        self.storage_of(tensor).is_on_device = True
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether a copy of the tensor's memory may run while the host goes on."""

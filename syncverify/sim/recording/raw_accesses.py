@@ -89,7 +89,8 @@ def merged(
         else:
             is_kept = keeps_everything or entry.stream in given_back
             given_back.discard(entry.stream)
-            if is_kept or _is_shared(entry):
+            used = (*entry.reads, *entry.writes)  # mostly by one stream alone
+            if is_kept or any(one.storage.is_shared for one in used):
                 reads, writes = map(numbers.regions, (entry.reads, entry.writes))
                 if reads or writes or is_kept:
                     found.append(_access(entry, reads, writes))
@@ -176,11 +177,6 @@ def _freed(raw: RawFree, numbers: _Numbers) -> records.StorageFreed:
         storage.recorded_at,
         made_at if isinstance(made_at, NoLine) else line_of(*made_at[0]),
     )
-
-
-def _is_shared(raw: RawAccess) -> bool:
-    """Tell whether several streams used any memory of an access: mostly none did."""
-    return any(one.storage.is_shared for one in (*raw.reads, *raw.writes))
 
 
 def _access(

@@ -116,7 +116,6 @@ def refusing_threads_that_communicate() -> AbstractContextManager[None]:
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
-    """Yield each owner, the name of its function, and the replacement."""
     yield threading.Thread, "start", _starting(threading.Thread.start)
     for owner, name in ((threading.Thread, "join"), (Future, "result")):
         yield owner, name, _joining(getattr(owner, name))

@@ -85,15 +85,10 @@ class _OwnErrorsNoted:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
-            note_own_error(error)
+            note_in_run(own_error_behind(error, calling_line()))
 
 
 OWN_ERRORS_NOTED: Final = _OwnErrorsNoted()
-
-
-def note_own_error(error: BaseException) -> None:
-    """Note an error in the run if the machine is at fault."""
-    note_in_run(own_error_behind(error, calling_line()))
 
 
 def own_error_behind(
