@@ -13,11 +13,7 @@ from typing import NamedTuple
 
 from typing_extensions import override
 
-from syncverify.trace.operations import (
-    POINT_TO_POINT,
-    REDUCING_OPERATIONS,
-    UNEVEN_OPERATIONS,
-)
+from syncverify.trace import operations
 from syncverify.trace.regions import MemoryRegion, ParameterSlot
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
@@ -245,7 +241,7 @@ class CollectiveLaunch:
     @property
     def reduces(self) -> bool:
         """Tell whether values of several ranks are combined; over one rank nothing is."""
-        return self.operation in REDUCING_OPERATIONS and len(self.ranks) > 1
+        return self.operation in operations.REDUCING_OPERATIONS and len(self.ranks) > 1
 
     @property
     def signature(self) -> tuple[str, str, str, int]:
@@ -255,12 +251,13 @@ class CollectiveLaunch:
     @property
     def matched_arguments(self) -> MatchedArguments:
         """Return the arguments that must be equal on all ranks of the communicator."""
-        is_message = self.operation in POINT_TO_POINT
+        is_message = self.operation in operations.POINT_TO_POINT
+        is_uneven = self.operation in operations.UNEVEN_OPERATIONS
         return MatchedArguments(
             operation="message" if is_message else self.operation,
             reduce_op=self.reduce_op,
             dtype=self.dtype,
-            numel=None if self.operation in UNEVEN_OPERATIONS else self.numel,
+            numel=None if is_uneven else self.numel,
             root=self.root,
         )
 

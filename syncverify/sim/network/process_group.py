@@ -37,11 +37,7 @@ from syncverify.sim.network.collectives import CollectiveCall, Tensors, reductio
 from syncverify.sim.network.communicator import SimulatedCommunicator
 from syncverify.sim.network.work import CoalescedWork
 from syncverify.sim.turns.refusals import refusal, refuse, refusing_rest
-from syncverify.trace.dispatch_modes import (
-    HarnessMode,
-    modes_in_place,
-    modes_of_program,
-)
+from syncverify.trace import dispatch_modes
 from syncverify.trace.stacks import is_called_by
 from syncverify.trace.sync_points import is_ignored
 
@@ -52,7 +48,7 @@ def _dispatched(issue: Callable[..., dist.Work]) -> Any:
 
     @functools.wraps(issue)
     def method(group: Any, *given: Any, **named: Any) -> dist.Work:
-        modes = modes_of_program()
+        modes = dispatch_modes.modes_of_program()
         if not modes:
             return issue(group, *given, **named)
         # Kept, since torch gives back the same object only as long as it lives.
@@ -72,14 +68,14 @@ def _dispatched(issue: Callable[..., dist.Work]) -> Any:
 
         plain: Any = dist.ProcessGroup(group.rank(), group.size())  # type: ignore[call-arg]
         around = [_Operators(issue_call), *modes, _Operators(name_group)]
-        with modes_in_place(around):
+        with dispatch_modes.modes_in_place(around):
             work: dist.Work = getattr(plain, name)(*given, **named)
         return work
 
     return method
 
 
-class _Operators(HarnessMode):
+class _Operators(dispatch_modes.HarnessMode):
     """Calls a function in the place of each operator, with its arguments."""
 
     def __init__(self, run: Callable[[Any, Any, Any], Any]) -> None:
