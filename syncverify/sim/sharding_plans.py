@@ -48,8 +48,6 @@ _IN_PLACE = frozenset({torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default}
 _TO_COPY = torch.ops.aten._to_copy.default  # noqa: SLF001  # the name of the op
 _DETACH = torch.ops.aten.detach.default
 _SEARCH = "propagate_op_sharding_non_cached"
-_PLAN = "_gen_transform_infos"
-_PLANNER = "get_redistribute_planner"
 
 
 def _propagator() -> Any:
@@ -69,8 +67,8 @@ def obvious_plans() -> Iterator[None]:
     try:
         with (
             patch.object(propagator, _SEARCH, search),
-            patch.object(_redistribute, _PLAN, plan),
-            patch.object(_redistribute, _PLANNER, planner),
+            patch.object(_redistribute, "_gen_transform_infos", plan),
+            patch.object(_redistribute, "get_redistribute_planner", planner),
         ):
             yield
     finally:

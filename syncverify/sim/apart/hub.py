@@ -67,11 +67,6 @@ class HeardRank:
         stands = None if self.has_ended else self.stands
         return stands is not None and (stands.can_go_on or bool(self.outbox))
 
-    @property
-    def last_trace(self) -> list[TraceRecord]:
-        """Its trace, with the part after hosts have gone on without values."""
-        return self.ended.trace if self.ended else self.trace
-
     def position(self) -> Position:
         """Return where it stands."""
         stands = self.stands

@@ -337,12 +337,10 @@ def _numbers_and_refusals() -> Iterator[tuple[Any, str, Replacement]]:
         known = {*FUNCTIONS[module], *STATISTICS[module], *ANSWERED[module], *_AS_TORCH}
         known |= {name for owner, name, *_ in _CLASSES if owner is module}
         for name in sorted(set(module.__all__) - known):
-            if callable(getattr(module, name)) and not name.endswith(_LEGACY):
+            # Some classes stand for a dtype: `torch.cuda.FloatTensor`.
+            stands_for_dtype = name.endswith(("Tensor", "Storage"))
+            if callable(getattr(module, name)) and not stands_for_dtype:
                 yield module, name, refusal(f"{module.__name__}.{name}")
-
-
-# Classes that stand for a dtype: `torch.cuda.FloatTensor`.
-_LEGACY = ("Tensor", "Storage")
 
 
 # Functions for threads of data loaders, which choose a device and pin memory. Such a thread acts
