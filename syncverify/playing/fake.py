@@ -35,7 +35,7 @@ from syncverify.scenario.distribution import rank_tensor
 from syncverify.scenario.layout import ranks_along
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
-from syncverify.sim.device.host_streams import host_streams
+from syncverify.sim.device.device_modules import host_streams
 from syncverify.sim.device.virtual_streams import StreamQueues
 from syncverify.sim.network.threaded_world import (
     has_groups,

@@ -30,7 +30,7 @@ from syncverify.playing.program.subject_error import (
 from syncverify.playing.rank_groups import KeptTransports, end_groups
 from syncverify.playing.recording import CollectiveRecording
 from syncverify.scenario.scenario import Scenario
-from syncverify.sim.device.host_streams import host_streams
+from syncverify.sim.device.device_modules import host_streams
 from syncverify.sim.device.virtual_streams import StreamQueues
 from syncverify.sim.process_wide.generators import unlikely_start
 from syncverify.sim.process_wide.rank_variables import missing_rank_variables

@@ -18,7 +18,6 @@ from syncverify.sim.device.torch_internals import keep_from_compilers
 from syncverify.trace.dispatch_modes import EagerMode
 from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.recorder import Recorder
-from syncverify.trace.stacks import calling_frames
 
 # Operators of the `c10d` library, and the names of their operations in the trace. The
 # contribution of this rank is the second argument here, and the first one below.
@@ -97,14 +96,11 @@ class CollectiveRecording(EagerMode):
         if operation in POINT_TO_POINT:
             ends = ranks[group.rank()], ranks[named]
             ranks = ends if operation == "send" else ends[::-1]
-        source, callers = calling_frames()
         self._recorder.launch(
             operation,
             _contribution(operator, args),
             ranks=ranks,
             reduce_op=next((name for name in map(_reduce_op, args) if name), ""),
-            source=source,
-            callers=callers,
             communicator=group.group_name,
             root=root,
         )

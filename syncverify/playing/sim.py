@@ -22,13 +22,12 @@ from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
 from syncverify.sim.machine import SimulatedMachine
 from syncverify.sim.network.rendezvous import Failures
-from syncverify.sim.per_rank.string_hashes import own_hashes
+from syncverify.sim.per_rank.python_functions import own_hashes, short_pauses
 from syncverify.sim.process_wide.generators import unlikely_start
 from syncverify.sim.process_wide.rank_variables import ranks_per_machine
 from syncverify.sim.process_wide.settings import restored_settings
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.decisions import Decisions, SchedulePolicy
-from syncverify.sim.turns.pauses import short_pauses
 from syncverify.sim.turns.scheduler import MAX_STEPS_PER_RANK
 from syncverify.subjects.subject import Subject, SubjectFactory
 from syncverify.trace.run import FaultKind, RankRun, Run

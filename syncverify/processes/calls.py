@@ -4,8 +4,6 @@ An error or an interrupt ends all of them at once, and so does the loss of a pro
 caller has a result for it.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -215,7 +213,6 @@ class _Crew(Generic[Item]):
         raise InternalError(f"process {number} {end.how}{place}")
 
     def close(self) -> None:
-        """End all processes."""
         for process in self._started:
             process.end()
 

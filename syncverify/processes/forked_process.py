@@ -1,7 +1,5 @@
 """Start processes: from a template that forks them, or as children where no template can."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

@@ -5,8 +5,6 @@ is `syncverify.command.owner`; a search in several processes owns those. Where t
 owner, nothing is sent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -27,8 +27,6 @@ Note [Threads that poll]
     on a busy machine alone. The names of threads in the kernel tell which ones poll.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import suppress
@@ -54,9 +52,7 @@ class _Thread(NamedTuple):
     state: str  # letter of proc_pid_status(5): R runs or queues, D waits for a disk
     queued_seconds: float  # for which it was ready and had no processor
     switches: int  # how often it went to sleep by itself
-    polls: bool = (
-        False  # it wakes up by the clock, to see whether there is anything to do
-    )
+    polls: bool = False  # it wakes up by the clock, to see whether it has work
 
 
 class Demand(NamedTuple):

@@ -13,8 +13,6 @@ Note [When a silence is a hang]
     A process whose descendants work is not idle: Note [A rank may wait for a process].
 """
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Literal, Protocol

@@ -16,8 +16,6 @@ Note [Stacks of a process in which Python does not run]
     macOS has no real-time signals, and reports there have no such lines.
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import os

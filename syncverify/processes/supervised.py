@@ -11,8 +11,6 @@ Each process leads a process group, which ends with the process that started it:
 Note [A child ends with its parent].
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -25,14 +23,9 @@ from typing import Any, Protocol, TypeVar
 import psutil
 from typing_extensions import override
 
+from syncverify.processes import silence
 from syncverify.processes.owner_link import Alive, Lost, Starts, link_to_owner
 from syncverify.processes.process_state import LocalProcess, words_of_silence
-from syncverify.processes.silence import (
-    SILENCE_SECONDS,
-    START_SECONDS,
-    TICK_SECONDS,
-    Silence,
-)
 from syncverify.processes.stack_dump import dump_on_request, take_dump
 from syncverify.processes.system import end_when_closed, interrupts_blocked
 from syncverify.processes.wire import Wire
@@ -99,12 +92,12 @@ class Supervised(LocalProcess):
         wire: Wire,
         lifeline: int,
         *,
-        tick: float = TICK_SECONDS,
+        tick: float = silence.TICK_SECONDS,
     ) -> None:
         self.process = process
         self._wire = wire
         self._lifeline = lifeline
-        self.silence = Silence(self, tick=tick)
+        self.silence = silence.Silence(self, tick=tick)
         self.token = ""  # of the last scenario that started there
         self.num_runs = 0  # scenarios that started
         self.num_jobs = 0  # how often a pool gave the process away
@@ -112,7 +105,6 @@ class Supervised(LocalProcess):
     @property
     @override
     def pid(self) -> int:  # type: ignore[override]  # that of a template at first
-        """Id of the process."""
         return self.process.pid
 
     def fileno(self) -> int:
@@ -142,10 +134,10 @@ class Supervised(LocalProcess):
         if is_silent:
             self.silence.go_on(seconds)
 
-    def is_stuck(self, bound: float = SILENCE_SECONDS) -> bool:
+    def is_stuck(self, bound: float = silence.SILENCE_SECONDS) -> bool:
         """Tell whether the process hangs, after a silence as long as the bound."""
         # Before the first scenario, an import of torch from a slow disk is silent as well.
-        return self.silence.shows_a_hang(bound if self.token else START_SECONDS)
+        return self.silence.shows_a_hang(bound if self.token else silence.START_SECONDS)
 
     def stacks(self) -> str:
         """Return the stacks of a process that does not answer, and end it; "" if stopped."""
@@ -207,7 +199,7 @@ def heard_from(processes: Sequence[Kind], seconds: float) -> list[Kind]:
 
 
 def attend(
-    processes: Sequence[Kind], seconds: float = TICK_SECONDS
+    processes: Sequence[Kind], seconds: float = silence.TICK_SECONDS
 ) -> list[tuple[Kind, Any]]:
     """Hear processes, and note which of them are silent, for some seconds at most."""
     began = time.monotonic()
@@ -219,7 +211,7 @@ def attend(
     ]
     hung_up = [each for each, word in heard if isinstance(word, HungUp)]
     if hung_up:
-        pause = min(seconds, TICK_SECONDS) / 50
+        pause = min(seconds, silence.TICK_SECONDS) / 50
         time.sleep(pause)  # the process is about to end
         passed += pause
     for each in processes:

@@ -17,8 +17,6 @@ Note [A child ends with its parent]
 Source: fcntl(2), F_SETOWN, F_SETSIG and O_ASYNC; signal(7); signal(3) of macOS.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import fcntl

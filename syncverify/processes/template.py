@@ -14,8 +14,6 @@ Note [Processes are forked from a template]
     exit code, on a pipe of that worker.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

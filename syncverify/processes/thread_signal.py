@@ -1,7 +1,5 @@
 """A signal from one thread to another one: the turn of a rank, and its return."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

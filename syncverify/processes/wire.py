@@ -4,8 +4,6 @@ A subject may write to descriptors that are not its own. So each message is a pi
 after a mark and its length, and a reader drops all that is in no message.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -7,8 +7,6 @@ Note [No verdict on an unknown torch]
     nothing is judged where one fails. Tests state each fact more exactly.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Run a function on every rank of a simulated world."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,16 +12,11 @@ from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.sim.device.device_modules import virtual_device_modules
 from syncverify.sim.device.streams import use_streams
 from syncverify.sim.device.torch_internals import forget_backend, keep_from_compilers
+from syncverify.sim.network import threaded_world
 from syncverify.sim.network.communicator import BACKEND_NAME
 from syncverify.sim.network.process_group import SimulatedProcessGroup
 from syncverify.sim.network.rendezvous import SimulatedWorld
 from syncverify.sim.network.store import SimulatedStore
-from syncverify.sim.network.threaded_world import (
-    has_groups,
-    make_default_group,
-    own_default_groups,
-    thread_local_world,
-)
 from syncverify.sim.per_rank.state import StateOfRanks
 from syncverify.sim.process_wide.rank_variables import rank_environment
 from syncverify.sim.process_wide.settings import no_collection_of_cycles
@@ -77,7 +70,7 @@ class SimulatedMachine:
         def run_rank(rank: int) -> None:
             use_streams(self.recorders[rank].streams)
             torch.get_num_threads()  # gives a new thread what `set_num_threads` was told
-            make_default_group(rank, self._num_ranks, store)
+            threaded_world.make_default_group(rank, self._num_ranks, store)
             try:
                 program(rank)
             finally:
@@ -86,10 +79,10 @@ class SimulatedMachine:
                     dist.destroy_process_group()
 
         with (
-            thread_local_world(),
+            threaded_world.thread_local_world(),
             simulated_torch(self.world, store),
             obvious_plans(),
-            rank_environment(has_groups),
+            rank_environment(threaded_world.has_groups),
             self._state.apart(),
         ):
             return self.scheduler.run(run_rank)
@@ -106,7 +99,7 @@ def simulated_torch(world: SimulatedWorld, store: dist.Store) -> Iterator[None]:
         virtual_device_modules(shows_device=any(r.streams.seen for r in recorders)),
         no_collection_of_cycles(),
         refusing_threads_that_communicate(),
-        own_default_groups(store, world),
+        threaded_world.own_default_groups(store, world),
     ):
         yield
 

@@ -28,13 +28,10 @@ dispatcher to look `propagate_op_sharding_non_cached` up on the propagator whene
 caches miss, and a test says so.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -51,8 +48,6 @@ _IN_PLACE = frozenset({torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default}
 _TO_COPY = torch.ops.aten._to_copy.default  # noqa: SLF001  # the name of the op
 _DETACH = torch.ops.aten.detach.default
 _SEARCH = "propagate_op_sharding_non_cached"
-_PLAN = "_gen_transform_infos"
-_PLANNER = "get_redistribute_planner"
 
 
 def _propagator() -> Any:
@@ -72,8 +67,8 @@ def obvious_plans() -> Iterator[None]:
     try:
         with (
             patch.object(propagator, _SEARCH, search),
-            patch.object(_redistribute, _PLAN, plan),
-            patch.object(_redistribute, _PLANNER, planner),
+            patch.object(_redistribute, "_gen_transform_infos", plan),
+            patch.object(_redistribute, "get_redistribute_planner", planner),
         ):
             yield
     finally:
@@ -111,15 +106,8 @@ def knowing_obvious_plans(
     return propagate
 
 
-@dataclass(frozen=True, slots=True)
-class _KnownPlan:
-    """A layout that torch has found, without its mesh."""
-
-    rules: tuple[Any, ...]  # of the op, as the plan was found
-    fields: tuple[Any, ...]  # arguments of `DTensorSpec` after the mesh
-
-
-_KNOWN_PLANS: dict[tuple[Any, ...], _KnownPlan] = {}
+# The rules of the op, as a plan was found, and the arguments of `DTensorSpec` after the mesh.
+_KNOWN_PLANS: dict[tuple[Any, ...], tuple[tuple[Any, ...], tuple[Any, ...]]] = {}
 _MAX_KNOWN_PLANS: Final = 4096
 # Others, such as that of an embedding, hold values of the tensor. Strided shards are rare.
 _PLAIN_PLACEMENTS: Final = (Replicate, Shard, Partial)
@@ -138,10 +126,10 @@ def _known_output(schema: OpSchema) -> DTensorSpec | None:
     mesh = _mesh_of(schema)
     if mesh is None:
         return None
-    plan = _KNOWN_PLANS.get(_key_of(schema, mesh) or ())
-    if plan is None or not all(map(operator.is_, plan.rules, _rules_of(schema.op))):
+    rules, fields = _KNOWN_PLANS.get(_key_of(schema, mesh) or (), (None, ()))
+    if rules is None or not all(map(operator.is_, rules, _rules_of(schema.op))):
         return None
-    return DTensorSpec(mesh, *plan.fields)
+    return DTensorSpec(mesh, *fields)
 
 
 def _keep(schema: OpSchema, found: OutputSharding) -> None:
@@ -157,7 +145,7 @@ def _keep(schema: OpSchema, found: OutputSharding) -> None:
         return
     if len(_KNOWN_PLANS) >= _MAX_KNOWN_PLANS:
         _KNOWN_PLANS.clear()
-    _KNOWN_PLANS[key] = _KnownPlan(_rules_of(schema.op), _fields_of(spec))
+    _KNOWN_PLANS[key] = _rules_of(schema.op), _fields_of(spec)
 
 
 def _mesh_of(schema: OpSchema) -> DeviceMesh | None:
@@ -216,7 +204,11 @@ def _obvious_output(schema: OpSchema) -> DTensorSpec | None:
         return _as(schema.args_spec[0])
     if schema.op in _IN_PLACE and len(schema.args_spec) == 2:
         first, other = schema.args_spec
-        return _as(first) if _adds_up(first) and _lies_as(other, first) else None
+        lies_alike = first.mesh is other.mesh and (
+            (first.placements, first.shard_order, first.shape)
+            == (other.placements, other.shard_order, other.shape)
+        )
+        return _as(first) if lies_alike and _adds_up(first) else None
     if schema.op is _TO_COPY and schema.kwargs_schema.keys() == {"dtype"}:
         spec = schema.args_spec[0]
         # The op on a tensor without memory: one that is not dense gets other strides.
@@ -238,11 +230,4 @@ def _adds_up(spec: DTensorSpec) -> bool:
     return not any(
         isinstance(placement, Partial) and placement.reduce_op not in {"sum", "avg"}
         for placement in spec.placements
-    )
-
-
-def _lies_as(spec: DTensorSpec, other: DTensorSpec) -> bool:
-    return spec.mesh is other.mesh and (
-        (spec.placements, spec.shard_order, spec.shape)
-        == (other.placements, other.shard_order, other.shape)
     )

@@ -4,8 +4,6 @@ A `TorchDispatchMode` sees the operators of the thread that entered it, and of n
 thread. A rank that starts threads would otherwise hide their operators.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 

@@ -3,8 +3,6 @@
 The passes are logged for report pages alone. Positions in them refer to the trace of the same rank.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,35 +4,22 @@ A recorder must not disturb the run. It queues no operator that the subject or a
 could see, waits for no stream, and keeps no storage alive.
 """
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from syncverify.trace import records
 from syncverify.trace.dispatch_modes import carry_dispatch_modes
 from syncverify.trace.engine_log import EnginePass
 from syncverify.trace.operations import POINT_TO_POINT
-from syncverify.trace.records import (
-    DEFAULT_STREAM,
-    CollectiveLaunch,
-    CollectiveWait,
-    Moment,
-    SubjectCall,
-    SubjectReturn,
-    TraceRecord,
-)
 from syncverify.trace.regions import MemoryRegion, find_slots, has_memory, tensor_region
-from syncverify.trace.source_lines import NoLine, Origin, SourceLine
-from syncverify.trace.stacks import calling_line, is_issued_by_torch
-from syncverify.trace.tensor_hooks import (
-    hooked_early,
-    is_in_tensor_hook,
-    raised_in_tensor_hook,
-)
+from syncverify.trace.source_lines import NoLine
+from syncverify.trace.stacks import calling_frames, calling_line, is_issued_by_torch
+from syncverify.trace.tensor_hooks import hooked_early, is_in_tensor_hook
 
 # Enough for scenarios of whole numbers, which have few elements. The properties that read
 # contents do not judge real modules.
@@ -73,15 +60,15 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self.trace: list[TraceRecord] = []  # in host order
+        self.trace: list[records.TraceRecord] = []  # in host order
         # The backward passes, complete when the rank has ended; empty if nothing watches them.
         self.engine: list[EnginePass] = []
         # Of the next record; the rank program advances it.
-        self.moment = Moment("bind", 0)
+        self.moment = records.Moment("bind", 0)
         self._numbers = StorageNumbers()
         self._sequences: dict[tuple[str, tuple[int, ...], bool], int] = {}
         self._gradients: Callable[[], Mapping[str, torch.Tensor]] = dict
-        self._parameters: Mapping[str, torch.Tensor] = {}
+        self.parameters: Mapping[str, torch.Tensor] = {}  # of the training program
 
     def watch(
         self,
@@ -90,34 +77,30 @@ class Recorder:
     ) -> None:
         """Set the function that returns the local gradients by name, and the parameters."""
         self._gradients = gradients
-        self._parameters = dict(parameters or {})
-
-    def was_raised_in_tensor_hook(self, error: BaseException) -> bool:
-        """Tell whether an error comes from a hook that runs before gradients are added."""
-        return raised_in_tensor_hook(self._parameters.values(), error)
+        self.parameters = dict(parameters or {})
 
     @contextmanager
-    def calling(self, moment: Moment) -> Iterator[None]:
+    def calling(self, moment: records.Moment) -> Iterator[None]:
         """Record a call of the subject, and its accesses for the length of a block."""
         self.enter(moment)
         with self.recording_accesses():
             yield
-        returned = SubjectReturn(
+        returned = records.SubjectReturn(
             moment,
             self.current_stream(),
             self._gradient_regions(),
-            hooked_early(self._parameters),
+            hooked_early(self.parameters),
         )
         self.trace.append(returned)
 
-    def enter(self, moment: Moment) -> None:
+    def enter(self, moment: records.Moment) -> None:
         """Record that the rank program is about to call the subject."""
         self.moment = moment
-        self.trace.append(SubjectCall(moment, self.current_stream()))
+        self.trace.append(records.SubjectCall(moment, self.current_stream()))
 
     def current_stream(self) -> str:
         """Name the stream on which the calling thread queues work."""
-        return DEFAULT_STREAM
+        return records.DEFAULT_STREAM
 
     def recording_accesses(self) -> AbstractContextManager[None]:
         """Record accesses for the length of a block."""
@@ -166,7 +149,7 @@ class Recorder:
         `ranks` are global, in group order. `is_async` says that the caller gets a handle.
         `library` is the name of the communicator's library for reports.
         """
-        return DEFAULT_STREAM
+        return records.DEFAULT_STREAM
 
     def note_communicated(
         self, tensors: Iterable[torch.Tensor], stream: str, current: str
@@ -179,25 +162,20 @@ class Recorder:
         tensors: list[torch.Tensor],
         *,
         ranks: tuple[int, ...],
-        reduce_op: str,
-        source: Origin,
-        callers: tuple[SourceLine, ...] = (),
         communicator: str = "",
-        group_name: str = "",
-        root: int | None = None,
         written: Iterable[torch.Tensor] = (),
-        communication_stream: str = DEFAULT_STREAM,
-        is_batched: bool | None = None,
+        communication_stream: str = records.DEFAULT_STREAM,
         tag: int = 0,
         is_told_by_tag: bool = False,
-        is_functional: bool = False,
         meets_on_host: bool = False,
-    ) -> CollectiveLaunch:
-        """Return the record of a collective, which is made at the time of the call.
+        **fields: Any,
+    ) -> records.CollectiveLaunch:
+        """Return the record of a collective, which the calling line issues now.
 
         `tensors` is this rank's contribution, and `written` receives results. With
-        `is_told_by_tag`, messages of another tag are others, as on gloo. With `meets_on_host`, hosts alone wait for each other, which a subclass may note. The other
-        arguments are fields of `CollectiveLaunch`.
+        `is_told_by_tag`, messages of another tag are others, as on gloo. With `meets_on_host`,
+        hosts alone wait for each other, which a subclass may note. The other arguments are fields
+        of `CollectiveLaunch`.
         """
         regions = tuple(self._numbers.region(tensor) for tensor in tensors)
         if operation in POINT_TO_POINT:
@@ -213,12 +191,12 @@ class Recorder:
         slots = find_slots(self._gradient_regions(), regions)
         current, written = self.current_stream(), list(written)
         self.note_communicated((*tensors, *written), communication_stream, current)
-        launched = CollectiveLaunch(
+        source, callers = calling_frames()
+        launched = records.CollectiveLaunch(
             moment=self.moment,
             ranks=ranks,
             sequence=sequence,
             operation=operation,
-            reduce_op=reduce_op,
             dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
             numel=sum(tensor.numel() for tensor in tensors),
             regions=regions,
@@ -228,39 +206,40 @@ class Recorder:
             stream=current,
             communication_stream=communication_stream,
             communicator=communicator,
-            group_name=group_name,
-            root=root,
             slots=slots,
             written=tuple(self._numbers.region(tensor) for tensor in written),
-            is_batched=is_batched,
             tag=tag,
-            is_functional=is_functional,
             is_of_torch=is_issued_by_torch(),
             contents=_contents(tensors, regions),
-            in_tensor_hook=is_in_tensor_hook(self._parameters.values()),
+            in_tensor_hook=is_in_tensor_hook(self.parameters.values()),
+            **fields,
         )
         self.trace.append(launched)
         return launched
 
-    def start(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+    def start(
+        self, launched: records.CollectiveLaunch, run: Callable[[], None]
+    ) -> None:
         """Let a collective take its inputs at once, by `run`; a subclass may delay it."""
         run()
 
-    def end(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+    def end(self, launched: records.CollectiveLaunch, run: Callable[[], None]) -> None:
         """Let a collective write its results at the wait; a subclass may delay it.
 
         `run` waits for the other ranks and writes the results.
         """
         run()
 
-    def delivering(self, launched: CollectiveLaunch) -> AbstractContextManager[None]:
+    def delivering(
+        self, launched: records.CollectiveLaunch
+    ) -> AbstractContextManager[None]:
         """Mark the block that computes and writes the results, when all ranks have arrived."""
         return self.not_recording_accesses()
 
-    def wait(self, launched: CollectiveLaunch) -> None:
+    def wait(self, launched: records.CollectiveLaunch) -> None:
         """Record that the current stream, or the host, waits for a collective."""
         self.trace.append(
-            CollectiveWait(
+            records.CollectiveWait(
                 self.moment,
                 launched.ranks,
                 launched.sequence,
@@ -270,10 +249,10 @@ class Recorder:
             )
         )
 
-    def wait_for_barrier(self, launched: CollectiveLaunch) -> None:
+    def wait_for_barrier(self, launched: records.CollectiveLaunch) -> None:
         """Block the host until the current stream is done, as the wait for NCCL's barrier does."""
 
-    def wait_on_host(self, launched: CollectiveLaunch) -> None:
+    def wait_on_host(self, launched: records.CollectiveLaunch) -> None:
         """Record that the host knows a collective to be complete; here any wait is the host's."""
 
     def _gradient_regions(self) -> dict[str, MemoryRegion]:

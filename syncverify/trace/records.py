@@ -7,19 +7,13 @@ that made the call, or the origin of work without such a line; `callers` are the
 it, the nearest first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from typing_extensions import override
 
-from syncverify.trace.operations import (
-    POINT_TO_POINT,
-    REDUCING_OPERATIONS,
-    UNEVEN_OPERATIONS,
-)
+from syncverify.trace import operations
 from syncverify.trace.regions import MemoryRegion, ParameterSlot
 from syncverify.trace.source_lines import NoLine, Origin, SourceLine
 
@@ -93,11 +87,17 @@ class SubjectReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """An operator that reads or writes memory was queued."""
+class _OnStream:
+    """A record that names a stream."""
 
     moment: Moment
     stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access(_OnStream):
+    """An operator that reads or writes memory was queued."""
+
     operator: str  # such as `aten.add_.Tensor`
     reads: tuple[MemoryRegion, ...]
     writes: tuple[MemoryRegion, ...]
@@ -111,30 +111,24 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamCreated:
+class StreamCreated(_OnStream):
     """A stream was created."""
 
-    moment: Moment
-    stream: str
     source: Origin
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(_OnStream):
     """A CUDA event was recorded: a mark in a stream, after all work queued so far."""
 
-    moment: Moment
-    stream: str
     mark: int  # unique on its rank
     source: Origin
 
 
 @dataclass(frozen=True, slots=True)
-class StreamWait:
+class StreamWait(_OnStream):
     """A stream waits for a mark: work that is queued on it from now on runs after the mark."""
 
-    moment: Moment
-    stream: str
     mark: int
     source: Origin
 
@@ -247,7 +241,7 @@ class CollectiveLaunch:
     @property
     def reduces(self) -> bool:
         """Tell whether values of several ranks are combined; over one rank nothing is."""
-        return self.operation in REDUCING_OPERATIONS and len(self.ranks) > 1
+        return self.operation in operations.REDUCING_OPERATIONS and len(self.ranks) > 1
 
     @property
     def signature(self) -> tuple[str, str, str, int]:
@@ -257,12 +251,13 @@ class CollectiveLaunch:
     @property
     def matched_arguments(self) -> MatchedArguments:
         """Return the arguments that must be equal on all ranks of the communicator."""
-        is_message = self.operation in POINT_TO_POINT
+        is_message = self.operation in operations.POINT_TO_POINT
+        is_uneven = self.operation in operations.UNEVEN_OPERATIONS
         return MatchedArguments(
             operation="message" if is_message else self.operation,
             reduce_op=self.reduce_op,
             dtype=self.dtype,
-            numel=None if self.operation in UNEVEN_OPERATIONS else self.numel,
+            numel=None if is_uneven else self.numel,
             root=self.root,
         )
 
@@ -300,31 +295,25 @@ class CollectiveWait:
 
 
 @dataclass(frozen=True, slots=True)
-class UnwrittenRead:
+class UnwrittenRead(_OnStream):
     """Memory was read before it was written, and the value came to light at this moment."""
 
-    moment: Moment
-    stream: str
     operator: str  # or the collective that read the memory
     made_at: Origin
     source: Origin  # the line that read it
 
 
 @dataclass(frozen=True, slots=True)
-class ClockCompared:
+class ClockCompared(_OnStream):
     """The program compared a time that a clock of the host gave at this moment."""
 
-    moment: Moment
-    stream: str
     source: Origin
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMade:
+class GroupMade(_OnStream):
     """The rank made a group of ranks by a call that all ranks of the world have to make."""
 
-    moment: Moment
-    stream: str
     # Global, in group order; the rank itself may be none of them.
     ranks: tuple[int, ...]
     source: Origin
@@ -336,11 +325,9 @@ class GroupMade:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardGiven:
+class ShardGiven(_OnStream):
     """The rank gave its shard of a tensor, but not the shape of the whole."""
 
-    moment: Moment
-    stream: str
     shape: tuple[int, ...]  # of the shard
     ranks: tuple[int, ...]  # that have the shards, global, in group order
     source: Origin

@@ -7,8 +7,6 @@ Two ranks may contribute buffers of the same size, dtype and shape that hold the
 different parameters. The reduction then adds unrelated numbers; slots show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,7 +28,7 @@ class MemoryRegion:
     # Counts and distances in bytes, outermost first.
     repeats: tuple[tuple[int, int], ...] = ()
 
-    def overlaps(self, other: MemoryRegion) -> bool:
+    def overlaps(self, other: "MemoryRegion") -> bool:
         """Tell whether the two regions share a byte."""
         first_shared = max(self.start_byte, other.start_byte)
         end_shared = min(self.end_byte, other.end_byte)

@@ -1,7 +1,5 @@
 """Walks through the traces of all ranks at once, where ranks wait for each other's collectives."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ class Meeting:
 
     num_absent: int = 0  # ranks that have not launched it yet; 0 or less lets all go on
 
-    def awaited(self) -> Iterator[Meeting]:
+    def awaited(self) -> Iterator["Meeting"]:
         """Yield it as long as a rank has to wait for its other ranks."""
         while self.num_absent > 0:
             yield self

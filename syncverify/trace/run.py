@@ -1,7 +1,5 @@
 """The result of playing a scenario: observations, traces, and the end of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple

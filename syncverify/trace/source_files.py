@@ -3,8 +3,6 @@
 The owner of a command asks as well, so this module imports no torch.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Lines of Python code as values, and their text."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import linecache

@@ -1,7 +1,5 @@
 """The subject's own lines in a stack of torch's and the harness's lines."""
 
-from __future__ import annotations
-
 import functools
 import re
 import sys

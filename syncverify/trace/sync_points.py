@@ -1,12 +1,17 @@
-"""Points at which a subject synchronizes: calls that order work or keep memory, by line."""
+"""Points at which a subject synchronizes: calls that order work or keep memory, by line.
 
-from __future__ import annotations
+The simulated machine can ignore the calls of a point, as if the line were not there.
+"""
 
-from typing import Final, Literal, NamedTuple
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any, Final, Literal, NamedTuple
 
 from typing_extensions import override
 
+from syncverify.holding import holding
 from syncverify.trace.source_lines import SourceLine
+from syncverify.trace.stacks import ordering_line
 
 PointKind = Literal[
     "stream_wait", "event", "host_wait", "work_wait", "record_stream", "barrier",
@@ -33,3 +38,20 @@ class SyncPoint(NamedTuple):
     @override
     def __str__(self) -> str:
         return f"{CALLS[self.kind]} at {self.line}"
+
+
+# One value for all ranks: they are threads of this process.
+_FOR_ALL: Final[Any] = SimpleNamespace(ignored=None)
+
+
+def is_ignored(kind: PointKind) -> bool:
+    """Tell whether the subject's present call is the one to ignore."""
+    ignored: SyncPoint | None = _FOR_ALL.ignored
+    if ignored is None or ignored.kind != kind:
+        return False
+    return ordering_line() == ignored.line
+
+
+def ignoring(point: SyncPoint) -> AbstractContextManager[Any]:
+    """Ignore the calls of a point, on all ranks, for the length of a block."""
+    return holding(_FOR_ALL, "ignored", point)

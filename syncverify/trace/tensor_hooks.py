@@ -11,8 +11,6 @@ Note [Prehooks of nodes]
     engine called tell the kind.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools

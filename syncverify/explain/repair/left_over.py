@@ -131,7 +131,7 @@ class _Watch(RankRecorder):
         owner = self._made.get(threading.get_ident())
         if owner is None or moment.phase != "backward" or moment.micro_batch != 0:
             return
-        names = {id(each): name for name, each in self._parameters.items()}
+        names = {id(each): name for name, each in self.parameters.items()}
         spots = state_of(owner, names)
         if moment.step == 0:
             self._first = spots

@@ -38,12 +38,11 @@ from syncverify.scenario.schedule import (
 )
 from syncverify.search.found_violation import FoundViolation, Witness
 from syncverify.search.judge import Judge, RunListener
-from syncverify.sim.device.ignored_calls import ignoring
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.subjects.subject import Subject
 from syncverify.trace.run import Fault, Run
 from syncverify.trace.source_files import naming_torch
-from syncverify.trace.sync_points import SyncPoint
+from syncverify.trace.sync_points import SyncPoint, ignoring
 
 # An outcome in words, with the elements of the right and the wrong gradient, where known.
 _Shown = tuple[str, Sequence[float] | None, Sequence[float] | None]

@@ -122,7 +122,9 @@ def _unknown_stall(hub: Hub) -> str:
     if hub.stall is None or not hub.has_passed:
         return ""
     is_whole = len(hub.outcomes()) == len(hub.ranks)
-    ranks = tuple(RankRun(trace=own.last_trace) for own in hub.ranks)
+    # With the part after hosts have gone on without values.
+    traces = (own.ended.trace if own.ended else own.trace for own in hub.ranks)
+    ranks = tuple(RankRun(trace=each) for each in traces)
     shows = is_deadlock(Run("sim", ranks), hub.passed_stall, is_whole=is_whole)
     return "" if shows else unknown_stall(hub.stall)
 

@@ -14,7 +14,7 @@ from syncverify.trace.operations import POINT_TO_POINT
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Trace, Traces
 from syncverify.trace.source_lines import lines_among
-from syncverify.trace.timeline.ticks import Ticks, ticks_of
+from syncverify.trace.timeline.timeline import Ticks, ticks_of
 
 VERSION: Final = "2.10"
 # Names of dtypes in dumps, where they are not the capitalized ones of torch.

@@ -12,6 +12,7 @@ from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.plain_text import kind_of, message_of
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import Moment, Phase
+from syncverify.trace.tensor_hooks import raised_in_tensor_hook
 
 
 class SubjectRaisedError(Exception):
@@ -52,7 +53,7 @@ def calling(
     # `sys.exit()` ends a rank as well. The user's Ctrl-C comes to the main thread, and no
     # rank plays there.
     except BaseException as error:  # the subject's, of any class
-        in_hook = recorder.was_raised_in_tensor_hook(error)
+        in_hook = raised_in_tensor_hook(recorder.parameters.values(), error)
         raise SubjectRaisedError(called, error, in_tensor_hook=in_hook) from error
 
 

@@ -4,14 +4,13 @@ Note [Turns between processes]
     Each rank runs freely until it first asks for something that ranks share. When all ranks stand
     there, one of them gets a turn, and keeps it until it waits, lets others run, or ends. A
     rank that waits gets a turn again after another rank has changed what they share. If no rank
-    can run, the run ends with the stall that threads would end with.
+    can run, the run ends with the stall that threads would end with. So the order of all that
+    ranks share depends on the programs alone, and not on the machine.
 
     A clock decides in one case alone: a rank that keeps its turn without a sign of life. It is
     interrupted, and says where it stood. Ranks that only sleep are ended once their sleeps add
     up to the same bound.
 """
-
-from __future__ import annotations
 
 import signal
 import time
@@ -21,17 +20,7 @@ from typing import Any, Final
 
 from syncverify.processes.silence import START_SECONDS
 from syncverify.processes.supervised import HungUp, Supervised, attend
-from syncverify.sim.apart.messages import (
-    Arrived,
-    Begun,
-    End,
-    GoOn,
-    Moved,
-    RankEnded,
-    SharedChange,
-    TurnOver,
-    YourTurn,
-)
+from syncverify.sim.apart import messages
 from syncverify.sim.turns.stalls import IdlePauses, Position, Stall, deadlock, endless
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 from syncverify.trace.source_lines import NoLine
@@ -50,9 +39,9 @@ class HeardRank:
     process: Supervised
     has_begun: bool = False  # its program has started, after imports that take seconds
     # What other ranks did since its last turn.
-    outbox: list[SharedChange] = field(default_factory=list)
-    stands: TurnOver | None = None  # by which it gave its turn away; None while it runs
-    ended: RankEnded | None = None
+    outbox: list[messages.SharedChange] = field(default_factory=list)
+    stands: messages.TurnOver | None = None  # how it gave its turn away; None: it runs
+    ended: messages.RankEnded | None = None
     lost: str | None = None  # how its process ended, if without a last word
     trace: list[TraceRecord] = field(default_factory=list)
     last_launch: CollectiveLaunch | None = None
@@ -77,11 +66,6 @@ class HeardRank:
         """Tell whether a turn may bring it further."""
         stands = None if self.has_ended else self.stands
         return stands is not None and (stands.can_go_on or bool(self.outbox))
-
-    @property
-    def last_trace(self) -> list[TraceRecord]:
-        """Its trace, with the part after hosts have gone on without values."""
-        return self.ended.trace if self.ended else self.trace
 
     def position(self) -> Position:
         """Return where it stands."""
@@ -160,7 +144,7 @@ class Hub:
         self.has_passed = True
         for own in self.ranks:
             if own.stands and not own.has_ended:
-                own.process.send(GoOn())
+                own.process.send(messages.GoOn())
                 own.stands = None
         for own in self.ranks:
             self._hear_from(own)
@@ -168,7 +152,7 @@ class Hub:
 
     def _play_turn(self, own: HeardRank) -> None:
         own.stands, sent, own.outbox = None, own.outbox, []
-        own.process.send(YourTurn(sent))
+        own.process.send(messages.YourTurn(sent))
         self._hear_from(own)
         num_records = sum(each.num_records for each in self.ranks)
         is_idle = num_records == self._num_records_before
@@ -200,16 +184,16 @@ class Hub:
     def _hear_once(self, own: HeardRank) -> None:
         for _, word in attend([own.process], _TICK_SECONDS):
             match word:
-                case Begun():
+                case messages.Begun():
                     own.has_begun = True
-                case TurnOver():
+                case messages.TurnOver():
                     own.stands, own.num_records = word, word.num_records
                     self._spread(own, word.updates)
-                case Moved():
+                case messages.Moved():
                     own.num_records = word.num_records
                     own.last_launch = word.last_launch or own.last_launch
                     own.trace = own.trace if word.trace is None else word.trace
-                case RankEnded():
+                case messages.RankEnded():
                     own.ended = word
                     if not self.has_passed:
                         own.trace = word.trace
@@ -217,9 +201,9 @@ class Hub:
                 case HungUp():
                     own.lost = own.process.exit_reason()
 
-    def _spread(self, own: HeardRank, updates: Sequence[SharedChange]) -> None:
+    def _spread(self, own: HeardRank, updates: Sequence[messages.SharedChange]) -> None:
         for update in updates:
-            members = update.key.ranks if isinstance(update, Arrived) else None
+            members = update.key.ranks if isinstance(update, messages.Arrived) else None
             for other in self.ranks:
                 if other is not own and (members is None or other.rank in members):
                     other.outbox.append(update)
@@ -228,7 +212,7 @@ class Hub:
         """Unwind the ranks that are still there, and hear their traces."""
         for own in self.ranks:
             if own.stands is not None and not own.has_ended:
-                own.process.send(End())
+                own.process.send(messages.End())
             elif not own.has_ended:
                 own.process.signal(signal.SIGINT)
         deadline = time.monotonic() + _END_SECONDS

@@ -1,17 +1,7 @@
 """The words between the ranks of a run, each a process, and the process that hands out turns.
 
-| word | from | when |
-|---|---|---|
-| `YourTurn` | the hub | a rank may go on; it hears what other ranks did meanwhile |
-| `GoOn` | the hub | no rank can run: hosts go on in waits of streams, without values |
-| `End` | the hub | the run is over |
-| `Begun` | a rank | all is imported, and its program starts |
-| `TurnOver` | a rank | it waits, or lets others run |
-| `Moved` | a rank | once a second, if it has recorded anything since; it has issued collectives; its trace has grown by a quarter: a rank that is lost has told most of it |
-| `RankEnded` | a rank | it has returned, raised or been unwound; its last word |
+The hub sends `YourTurn`, `GoOn` and `End`; a rank sends the others.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -42,11 +32,11 @@ SharedChange = Arrived | StoreSet
 
 
 class Begun:
-    """The program of a rank starts."""
+    """All is imported, and the program of a rank starts."""
 
 
 class TurnOver(NamedTuple):
-    """A rank gives its turn back, or asks for its first one."""
+    """A rank waits or lets others run, or asks for its first turn."""
 
     can_go_on: bool
     awaited: Wait | None
@@ -59,11 +49,11 @@ class TurnOver(NamedTuple):
 class YourTurn(NamedTuple):
     """A rank may go on."""
 
-    updates: Sequence[SharedChange]
+    updates: Sequence[SharedChange]  # what other ranks did meanwhile
 
 
 class GoOn:
-    """No rank can run any more, so hosts go on in waits of streams."""
+    """No rank can run any more, so hosts go on in waits of streams, without values."""
 
 
 class End:
@@ -71,7 +61,7 @@ class End:
 
 
 class Moved(NamedTuple):
-    """A rank has recorded something."""
+    """A rank has recorded something: told once a second, and as `TraceReporter` says."""
 
     num_records: int
     last_launch: CollectiveLaunch | None = None  # that it has issued
@@ -79,7 +69,7 @@ class Moved(NamedTuple):
 
 
 class RankEnded(NamedTuple):
-    """A rank has ended.
+    """A rank has returned, raised or been unwound: its last word.
 
     `came_to` is the outcome of its program, as the player says it; `is_failure` ends the run. None
     if the player has none.

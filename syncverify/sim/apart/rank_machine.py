@@ -5,8 +5,6 @@ it notes an update, and other ranks make the same change before their next turn.
 a time, so that all copies pass through the same states.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -115,16 +113,6 @@ class RankPlace(NamedTuple):
     device: int | None = None  # number of the GPU that the program hears of, if any
     num_devices: int | None = None  # number of GPUs that it may name; None for any
 
-    def recorders(self) -> list[NamingRecorder]:
-        """Make the recorders of all ranks, of which one records."""
-        recorders = [NamingRecorder() for _ in range(self.num_ranks)]
-        streams = recorders[self.rank].streams
-        if self.is_for_nccl:
-            streams.backends.default = "nccl"
-        if self.device is not None:
-            streams.tell(torch.device("cuda", self.device), self.num_devices)
-        return recorders
-
 
 @functools.cache
 def _leave_in_children() -> None:
@@ -144,8 +132,12 @@ def _leave_in_children() -> None:
 @contextmanager
 def rank_machine(wire: Wire, place: RankPlace) -> Iterator[RankMachine]:
     """Make this thread a rank of a simulated machine, for the length of a block."""
-    recorders = place.recorders()
-    own = recorders[place.rank]
+    recorders = [NamingRecorder() for _ in range(place.num_ranks)]
+    own = recorders[place.rank]  # the others record nothing
+    if place.is_for_nccl:
+        own.streams.backends.default = "nccl"
+    if place.device is not None:
+        own.streams.tell(torch.device("cuda", place.device), place.num_devices)
     telling = TraceReporter(wire, own)
 
     def take(updates: Iterable[SharedChange]) -> None:

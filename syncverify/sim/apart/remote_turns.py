@@ -1,11 +1,4 @@
-"""The turns of a rank that is a process: another process hands them out.
-
-A rank runs freely until it first asks for something that ranks share. From then on one rank runs
-at a time, and keeps its turn until it has to wait, or lets others run. So the order of all that
-ranks share depends on the programs alone, and not on the machine.
-"""
-
-from __future__ import annotations
+"""The turns of a rank that is a process; see Note [Turns between processes]."""
 
 import threading
 import traceback
@@ -19,14 +12,7 @@ from typing import Final
 from syncverify.errors import RunEndedError
 from syncverify.processes.owner_link import start_beat
 from syncverify.processes.wire import Wire
-from syncverify.sim.apart.messages import (
-    End,
-    GoOn,
-    Moved,
-    SharedChange,
-    TurnOver,
-    YourTurn,
-)
+from syncverify.sim.apart import messages
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.turns.refusals import refuse_thread
@@ -60,12 +46,12 @@ class TraceReporter:
             self._next_told = (1 + _NEW_PART) * num_records + 1
             self.tell(*launches[-1:])
         elif launches:
-            self._wire.send(Moved(num_records, launches[-1]))
+            self._wire.send(messages.Moved(num_records, launches[-1]))
 
     def tell(self, last_launch: CollectiveLaunch | None = None) -> None:
         """Tell the trace so far."""
         trace = self.recorder.recorded_so_far()
-        self._wire.send(Moved(self.recorder.num_recorded, last_launch, trace))
+        self._wire.send(messages.Moved(self.recorder.num_recorded, last_launch, trace))
 
     @contextmanager
     def beating(self) -> Iterator[None]:
@@ -81,7 +67,7 @@ class TraceReporter:
     def _beat(self) -> None:
         before, self._num_told = self._num_told, self.recorder.num_recorded
         if self._num_told != before:
-            self._wire.send(Moved(self._num_told))
+            self._wire.send(messages.Moved(self._num_told))
 
 
 class RemoteTurns:
@@ -94,7 +80,7 @@ class RemoteTurns:
     def __init__(
         self,
         wire: Wire,
-        take: Callable[[Iterable[SharedChange]], None],
+        take: Callable[[Iterable[messages.SharedChange]], None],
         telling: TraceReporter,
     ) -> None:
         self._wire = wire
@@ -103,10 +89,9 @@ class RemoteTurns:
         self._has_begun = self.has_ended = self._has_passed = False
         self._paused_seconds = 0.0
         # Of the shared state, since this rank last gave its turn away.
-        self.updates: list[SharedChange] = []
-        self.stack: tuple[
-            CodeLine, ...
-        ] = ()  # where it was interrupted, outermost first
+        self.updates: list[messages.SharedChange] = []
+        # Where it was interrupted, outermost first.
+        self.stack: tuple[CodeLine, ...] = ()
 
     def block_until(self, ready: Callable[[], bool], wait: Wait) -> None:
         """Give the turn away until `ready()`."""
@@ -184,25 +169,25 @@ class RemoteTurns:
             with nullcontext() if streams is None else streams.copying():
                 self._wire.send(self._turn_over(ready, wait))
             match self._wire.receive():
-                case End():
+                case messages.End():
                     self.has_ended = True
                     raise RunEndedError
-                case GoOn():
+                case messages.GoOn():
                     self._telling.tell()
                     self._has_passed = True
-                case YourTurn(updates):
+                case messages.YourTurn(updates):
                     self._take(updates)
             if ready is None or ready():
                 return
 
     def _turn_over(
         self, ready: Callable[[], bool] | None, wait: Wait | None
-    ) -> TurnOver:
+    ) -> messages.TurnOver:
         if wait is not None:  # another process is to read it
             missing = partial(tuple, wait.missing_ranks())
             wait = replace(wait, missing_ranks=missing)
         stack = outermost_frames(traceback.extract_stack())
-        told = TurnOver(
+        told = messages.TurnOver(
             ready is None or ready(),
             wait,
             stack[-1] if stack else NoLine.UNKNOWN,

@@ -16,8 +16,6 @@ Source:
     profiler, for `torch.profiler.profile` as well.
 """
 
-from __future__ import annotations
-
 import json
 import types
 from collections.abc import Callable
@@ -58,11 +56,6 @@ class CurrentStream(AbstractContextManager[None]):
         self.stream.__exit__()
 
 
-def _set_stream(streams: RankStreams, stream: VirtualStream | None) -> None:
-    if stream is not None:
-        streams.set_current(own_stream(stream))
-
-
 def set_device(streams: RankStreams, device: Any) -> None:
     """Change nothing: a rank has one device. It may name any that the machine has."""
     if streams.seen is not None and device is not None:
@@ -87,7 +80,7 @@ _NOTHING: Final = _answers(None)
 _STREAMS: dict[str, Replacement] = {
     "current_stream": lambda streams, device=None: streams.current(),  # torch's names
     "default_stream": lambda streams, device=None: streams.default,
-    "set_stream": _set_stream,
+    "set_stream": lambda own, stream: stream and own.set_current(own_stream(stream)),
     "stream": current_stream_context,
     "synchronize": lambda streams, device=None: streams.synchronize(),
 }
@@ -247,18 +240,14 @@ STATISTICS: Final[dict[Any, dict[str, Replacement]]] = {
 }
 
 
-def _save_no_event(path: str) -> None:
-    text = json.dumps({"schemaVersion": 1, "traceEvents": []})
-    Path(path).write_text(text, encoding="utf-8")
-
-
+_NO_EVENT: Final = json.dumps({"schemaVersion": 1, "traceEvents": []})
 # The result of a profiler that recorded nothing, by torch's names: no event, and a start at 0 ns.
 _NOTHING_PROFILED: Final = types.SimpleNamespace(
     events=list,
     experimental_event_tree=list,
     trace_activities=list,
     trace_start_ns=int,
-    save=_save_no_event,
+    save=lambda path: Path(path).write_text(_NO_EVENT, encoding="utf-8"),
 )
 
 

@@ -16,8 +16,6 @@ Copies to the host
     a copy: Note [Memory of the host].
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -31,7 +29,7 @@ from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
 from syncverify.scenario.settings import NCCL_NAMES
-from syncverify.sim.device import futures
+from syncverify.sim.device import futures, torch_internals
 from syncverify.sim.device.device_functions import (
     FUNCTIONS,
     PROFILER_FUNCTIONS,
@@ -48,14 +46,6 @@ from syncverify.sim.device.nccl_names import known_libraries, libraries_in
 from syncverify.sim.device.reducers import REDUCER_FUNCTIONS
 from syncverify.sim.device.seen_names import ANSWERED, seen_names
 from syncverify.sim.device.streams import RankStreams, own_streams
-from syncverify.sim.device.torch_internals import (
-    COLLECT_ALL,
-    NEW_GROUP,
-    REGISTER_COMM_HOOK,
-    RUN_ALLREDUCE_HOOK,
-    SYMMETRIC_MEMORY,
-    default_store,
-)
 from syncverify.sim.device.virtual_streams import VirtualEvent, VirtualStream
 from syncverify.sim.per_rank.parts import own_value, set_own_value
 from syncverify.sim.turns.own_errors import OWN_ERRORS_NOTED
@@ -270,7 +260,8 @@ def _split_group(
         return original(parent_pg, split_ranks, timeout, *more, **options)
     parent: Any = parent_pg or dist.group.WORLD
     streams.num_splits[name] += 1
-    key, store = f"split {streams.num_splits[name]} of group {name}", default_store()
+    key = f"split {streams.num_splits[name]} of group {name}"
+    store = torch_internals.default_store()
     if store.add(key, 1) == parent.size():
         store.set(f"{key}: all ranks", "")
     store.wait([f"{key}: all ranks"])
@@ -293,12 +284,12 @@ def _script(original: Any, _: RankStreams, *args: Any, **kwargs: Any) -> Any:
 
 # Owners, names, and functions that get torch's own before the streams of the rank.
 _AROUND_TORCH: tuple[tuple[Any, str, Replacement], ...] = (
-    (*COLLECT_ALL, futures.collect_all),
+    (*torch_internals.COLLECT_ALL, futures.collect_all),
     (torch.futures.Future, "__new__", futures.new_future),
     *REDUCER_FUNCTIONS,
-    (*REGISTER_COMM_HOOK, futures.register_comm_hook),
-    (*RUN_ALLREDUCE_HOOK, futures.run_allreduce_hook),
-    (*NEW_GROUP, _new_group),
+    (*torch_internals.REGISTER_COMM_HOOK, futures.register_comm_hook),
+    (*torch_internals.RUN_ALLREDUCE_HOOK, futures.run_allreduce_hook),
+    (*torch_internals.NEW_GROUP, _new_group),
     (DTensor, "from_local", _from_local),
     *(
         (owner, name, function)
@@ -311,7 +302,10 @@ _AROUND_TORCH: tuple[tuple[Any, str, Replacement], ...] = (
             ("monitored_barrier", refusal("monitored_barrier")),
         )
     ),
-    *((*place, refusal("symmetric memory")) for place in SYMMETRIC_MEMORY),
+    *(
+        (*place, refusal("symmetric memory"))
+        for place in torch_internals.SYMMETRIC_MEMORY
+    ),
     *((rpc, name, refusal("rpc")) for name in ("init_rpc",) if rpc.is_available()),
     *PROFILER_FUNCTIONS,
     (torch.jit, "script", _script),
@@ -343,12 +337,10 @@ def _numbers_and_refusals() -> Iterator[tuple[Any, str, Replacement]]:
         known = {*FUNCTIONS[module], *STATISTICS[module], *ANSWERED[module], *_AS_TORCH}
         known |= {name for owner, name, *_ in _CLASSES if owner is module}
         for name in sorted(set(module.__all__) - known):
-            if callable(getattr(module, name)) and not name.endswith(_LEGACY):
+            # Some classes stand for a dtype: `torch.cuda.FloatTensor`.
+            stands_for_dtype = name.endswith(("Tensor", "Storage"))
+            if callable(getattr(module, name)) and not stands_for_dtype:
                 yield module, name, refusal(f"{module.__name__}.{name}")
-
-
-# Classes that stand for a dtype: `torch.cuda.FloatTensor`.
-_LEGACY = ("Tensor", "Storage")
 
 
 # Functions for threads of data loaders, which choose a device and pin memory. Such a thread acts
@@ -395,8 +387,28 @@ def stream_names(find: Find) -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, _class(original, virtual_class or original, make, find_here)
 
 
+# Functions about memory that torch offers beside a GPU only, where work runs at once.
+_HOST_MEMORY: dict[str, Replacement] = {
+    "pin_memory": lambda _, tensor, *__: tensor.clone(),
+    "record_stream": lambda *_: None,
+}
+
+
+def host_streams(find: Find) -> AbstractContextManager[None]:
+    """Return a block in which streams that order nothing are behind torch's names.
+
+    They are for real processes on the CPU, and for `fake`: every operator has run when the next
+    line runs, so all orders hold already, and no order is judged. `find` returns the
+    `StreamQueues` of the calling thread; None leaves torch's own.
+    """
+    memory = (
+        (torch.Tensor, name, by_thread(getattr(torch.Tensor, name), virtual, find=find))
+        for name, virtual in _HOST_MEMORY.items()
+    )
+    return installed(itertools.chain(stream_names(find), memory))
+
+
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
-    """Yield each owner, the name of its attribute, and the replacement."""
     yield from stream_names(own_streams)
     yield from host_reads()
     for functions, for_harness in ((MEMORY_FUNCTIONS, False), (_AROUND_TORCH, True)):

@@ -1,7 +1,5 @@
 """One backward pass over nodes on several streams; see Note [Autograd on streams]."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -52,8 +52,6 @@ Note [Sequence numbers tell the stream]
     its tag. Any other node counts as old as the first operator of the graph that used the leaf.
 """
 
-from __future__ import annotations
-
 import bisect
 import weakref
 from collections.abc import Callable, Iterable, Sequence

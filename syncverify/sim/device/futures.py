@@ -15,8 +15,6 @@ Source:
     aten/src/ATen/core/ivalue_inl.h, `Future::synchronizeWithCurrentDevices`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -135,7 +133,7 @@ class LazyFuture(torch.futures.Future[Any]):
         return super().value()
 
     @override
-    def then(self, callback: Callback) -> LazyFuture:
+    def then(self, callback: Callback) -> "LazyFuture":
         """Return the future of a callback, which runs on a stream of its own after the result.
 
         A callback hears of a collective that failed from `value()` alone.
@@ -148,7 +146,6 @@ class LazyFuture(torch.futures.Future[Any]):
 
     @override
     def add_done_callback(self, callback: Callback) -> None:
-        """Run a callback as `then` does."""
         self.then(callback)
 
 
@@ -296,20 +293,17 @@ class OwnFuture(LazyFuture):
 
     @override
     def done(self) -> bool:
-        """Tell whether the program has completed it."""
         return torch.futures.Future.done(self)
 
     @override
     def set_result(self, result: Any) -> None:
         super().set_result(result)
-        self._note_result()
+        self._result.put_mark()
+        self._result.run_waiting()
 
     @override
     def set_exception(self, result: Any) -> None:
         super().set_exception(result)
-        self._note_result()
-
-    def _note_result(self) -> None:
         self._result.put_mark()
         self._result.run_waiting()
 

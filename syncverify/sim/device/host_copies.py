@@ -28,8 +28,6 @@ Source:
     `tensor_to_numpy` in torch/csrc/utils/tensor_numpy.cpp, where the array holds its tensor.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Iterator

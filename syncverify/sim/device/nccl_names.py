@@ -19,8 +19,6 @@ Source:
     torch/csrc/distributed/c10d/nccl2/WorkNCCL.cpp, `WorkNCCL::getFuture`.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from importlib.metadata import entry_points

@@ -26,8 +26,6 @@ Source:
     `delay_all_reduce`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any

@@ -1,7 +1,5 @@
 """The device that a subject sees for its tensors, which lie in CPU memory."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -127,11 +125,6 @@ class SeenDevice:
         if _has_memory(tensor):
             for part in (*parts_of(tensor), tensor):
                 self.memory.place_on_host(part)
-
-    def wrap_on_host(self, wrapper: torch.Tensor) -> None:
-        """Note that a line made a tensor without memory, whose parts lie on the host."""
-        with as_plain_tensors():
-            self.memory.place_on_host(wrapper)
 
 
 def parts_of(tensor: Any) -> Iterator[torch.Tensor]:

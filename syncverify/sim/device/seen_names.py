@@ -17,8 +17,6 @@ C++ code goes on to see CPU tensors, and so does a function of torch that was im
 before the run.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 import types
@@ -39,6 +37,7 @@ from syncverify.sim.device.streams import own_streams
 from syncverify.sim.device.torch_internals import (
     GROUP_TENSORS,
     PARSE_TO,
+    as_plain_tensors,
     default_device,
 )
 from syncverify.sim.device.virtual_streams import named_device
@@ -99,7 +98,8 @@ def seen_names() -> Iterator[tuple[Any, str, Any]]:
     for name, answer in _TENSORS.items():
         own = getattr(torch.Tensor, name).__get__
         yield torch.Tensor, name, _Attribute(own, answer)
-    mesh_type = _answering(DeviceMesh.device_type.__get__, _type_of_mesh)
+    own = DeviceMesh.device_type.__get__
+    mesh_type = _answering(own, lambda _, __, mesh: own(mesh).replace("cpu", "cuda"))
     yield DeviceMesh, "device_type", property(mesh_type)
     yield torch.version, "cuda", torch.version.cuda or _CUDA_VERSION
     for owner, name, answer in _answers():
@@ -257,13 +257,9 @@ def _wrap(
     wanted = default_device() if device is None else named_device(device)
     made = original(*args, device=_real(line, wanted), **options)
     if line.sees and wanted.type == "cpu":
-        line.seen.wrap_on_host(made)
+        with as_plain_tensors():  # its parts lie on the host
+            line.seen.memory.place_on_host(made)
     return made
-
-
-def _type_of_mesh(original: Replacement, _: _Line, mesh: DeviceMesh) -> Any:
-    real = original(mesh)
-    return "cuda" if real == "cpu" else real
 
 
 def _real(line: _Line, device: torch.device) -> torch.device:
@@ -339,7 +335,7 @@ def _to_host(
 ) -> Any:  # fmt: skip
     if line.seen.of(tensor).type == "cpu":
         return tensor
-    line.seen.memory.place_on_device(tensor)
+    line.seen.memory.storage_of(tensor).is_on_device = True  # whatever its dtype
     copied = original(tensor, *args, **options)
     if copied is not tensor:  # the harness gets the tensor itself
         line.seen.keep_on_host(copied)

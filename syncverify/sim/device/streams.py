@@ -1,7 +1,5 @@
 """The streams of one rank: the current stream, the marks, and the waits for marks."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading
@@ -16,7 +14,6 @@ from typing_extensions import override
 
 from syncverify.holding import holding
 from syncverify.sim.device.engine_streams import EngineStreams
-from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import SeenBackends
 from syncverify.sim.device.reducers import ReducerWaits
 from syncverify.sim.device.seen_device import SeenDevice
@@ -27,19 +24,10 @@ from syncverify.sim.device.virtual_streams import (
 )
 from syncverify.sim.turns.refusals import is_own_thread, refuse_thread
 from syncverify.sim.turns.stalls import TurnTaking, Wait
-from syncverify.trace.records import (
-    ClockCompared,
-    GroupMade,
-    HostWait,
-    Mark,
-    Moment,
-    ShardGiven,
-    StreamCreated,
-    StreamWait,
-    TraceRecord,
-)
+from syncverify.trace import records
 from syncverify.trace.source_lines import Origin
 from syncverify.trace.stacks import calling_frames, calling_line, ordering_line
+from syncverify.trace.sync_points import is_ignored
 
 # By stream: the latest mark that is reached. Marks count up on a rank.
 _Reached = Counter[str]
@@ -124,7 +112,7 @@ class RankStreams(StreamQueues):
         self.seen = SeenDevice(device, self.recorder, num_devices)
         self.default.device = device
 
-    def at(self, moment: Moment) -> AbstractContextManager[Any]:
+    def at(self, moment: records.Moment) -> AbstractContextManager[Any]:
         """Stamp the records of a block with a moment."""
         return holding(self.recorder, "moment", moment)
 
@@ -148,10 +136,12 @@ class RankStreams(StreamQueues):
     @override
     def create(self, device: Any = None, priority: int = 0) -> VirtualStream:
         stream = super().create(device, priority)
-        self._record(StreamCreated, stream.name, calling_line())
+        self._record(records.StreamCreated, stream.name, calling_line())
         return stream
 
-    def _record(self, kind: Callable[..., TraceRecord], *fields: object) -> None:
+    def _record(
+        self, kind: Callable[..., records.TraceRecord], *fields: object
+    ) -> None:
         self.recorder.trace.append(kind(self.recorder.moment, *fields))
 
     def internal(self, name: str) -> str:
@@ -213,23 +203,24 @@ class RankStreams(StreamQueues):
         line = calling_line()
         if line not in self._clock_lines:
             self._clock_lines.add(line)
-            self._record(ClockCompared, self.current().name, line)
+            self._record(records.ClockCompared, self.current().name, line)
 
     def note_group(self, ranks: Sequence[int]) -> None:
         """Note that the rank makes a group as every rank has to."""
         frames = calling_frames()
-        self._record(GroupMade, self.current().name, tuple(ranks), *frames)
+        self._record(records.GroupMade, self.current().name, tuple(ranks), *frames)
 
     def note_shard(self, shard: torch.Tensor, ranks: Sequence[int]) -> None:
         """Note a shard that comes without the shape of its whole tensor."""
         stream, shape, (source, _) = self.current().name, shard.shape, calling_frames()
-        self._record(ShardGiven, stream, tuple(shape), tuple(ranks), source)
+        self._record(records.ShardGiven, stream, tuple(shape), tuple(ranks), source)
 
     @override
     def mark(self, stream: VirtualStream, origin: Origin | None = None) -> int:
         _refuse_own_thread()
         self._num_marks += 1
-        self._record(Mark, stream.name, self._num_marks, origin or ordering_line())
+        line = origin or ordering_line()
+        self._record(records.Mark, stream.name, self._num_marks, line)
         self._reached.mark(stream.name, self._num_marks)
         return self._num_marks
 
@@ -240,7 +231,7 @@ class RankStreams(StreamQueues):
         _refuse_own_thread()
         if origin is None and is_ignored("stream_wait"):
             return
-        self._record(StreamWait, stream.name, mark, origin or ordering_line())
+        self._record(records.StreamWait, stream.name, mark, origin or ordering_line())
         self._reached.wait(stream.name, mark)
 
     @override
@@ -258,7 +249,7 @@ class RankStreams(StreamQueues):
 
     def _wait_on_host(self, mark: int, source: Origin, is_asked_for: bool) -> None:  # noqa: FBT001  # of one caller
         self.require_values()
-        self._record(HostWait, mark, source, is_asked_for)
+        self._record(records.HostWait, mark, source, is_asked_for)
         self._reached.wait_on_host(mark)
 
     def require_values(self) -> None:
@@ -293,7 +284,6 @@ class RankStreams(StreamQueues):
 
     @override
     def is_idle(self, stream: VirtualStream) -> bool:
-        """Tell whether a stream is done, by the rules of `is_done`."""
         is_done = self._reached.host_has_reached_end(stream.name)
         shows = is_done or self._shows(f"stream {stream.name}")
         if shows:

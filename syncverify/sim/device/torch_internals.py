@@ -4,8 +4,6 @@ The only module of the harness that touches `torch._C`. Private parts of DTensor
 `sharding_plans.py` and `parts.py`, torch's testing machinery is in `threaded_world.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 from collections.abc import Callable, Sequence

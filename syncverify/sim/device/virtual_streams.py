@@ -18,18 +18,11 @@ from typing import Any, NoReturn
 import torch
 from typing_extensions import override
 
-from syncverify.sim.device.ignored_calls import is_ignored
+from syncverify.sim.turns import refusals
 from syncverify.sim.turns.own_errors import noting_own_errors
-from syncverify.sim.turns.refusals import (
-    RefusedAttribute,
-    is_own_thread,
-    refusal,
-    refuse,
-    refuse_missing,
-    refuse_thread,
-)
 from syncverify.trace.records import DEFAULT_STREAM
 from syncverify.trace.source_lines import Origin
+from syncverify.trace.sync_points import is_ignored
 
 _STREAMS = (torch.cuda.Stream, torch.Stream)
 _EVENTS = (torch.cuda.Event, torch.Event)
@@ -192,8 +185,7 @@ class VirtualStream:
         return f"<{self.name}>"
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse an attribute of torch's streams that has no answer here."""
-        refuse_missing(name, *_STREAMS)
+        refusals.refuse_missing(name, *_STREAMS)
 
     def __enter__(self) -> VirtualStream:
         self._streams.push(self)
@@ -235,9 +227,10 @@ class VirtualEvent:
         """Tell whether the device has passed the mark."""
         return self._mark is None or self._streams.is_done(self._mark)
 
-    cuda_event = RefusedAttribute("Event.cuda_event")  # a torch without CUDA lacks it
-    ipc_handle: Any = refusal("events of other processes")
-    from_ipc_handle: Any = refusal("events of other processes")
+    # A torch without CUDA lacks it.
+    cuda_event = refusals.RefusedAttribute("Event.cuda_event")
+    ipc_handle: Any = refusals.refusal("events of other processes")
+    from_ipc_handle: Any = refusals.refusal("events of other processes")
 
     def elapsed_time(self, end_event: VirtualEvent) -> float:
         """Return a made-up time in ms: there is no clock, but marks are in host order.
@@ -265,8 +258,7 @@ class VirtualEvent:
         return float(end_event._mark - self._mark)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse an attribute of torch's events that has no answer here."""
-        refuse_missing(name, *_EVENTS)
+        refusals.refuse_missing(name, *_EVENTS)
 
 
 def own_stream(given: object) -> VirtualStream:
@@ -288,9 +280,9 @@ def _refuse_other(given: object, noun: str) -> NoReturn:
     """
     if type(given).__module__.partition(".")[0] != "torch":
         raise TypeError(f"expected a {noun}, not {given!r}")
-    if is_own_thread():
-        refuse_thread("order streams")
-    refuse(
+    if refusals.is_own_thread():
+        refusals.refuse_thread("order streams")
+    refusals.refuse(
         f"a {noun} that torch itself has made (look the names of torch's modules up when "
         "they are needed)"
     )

@@ -5,8 +5,6 @@ drops the remainder. It scales floating-point numbers before the sum; their othe
 imitated.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,7 +99,6 @@ class CollectiveCall:
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         tensors = self.inputs or self.outputs
         dtype = str(tensors[0].dtype).removeprefix("torch.") if tensors else "nothing"
         reduce_op = f" {self.reduce_op}" if self.reduce_op else ""

@@ -9,8 +9,6 @@ ranks one by one. Ranks whose calls do not fit end the run; no data is exchanged
 # torch's stubs overload these methods for call styles that no caller uses here.
 # mypy: disable-error-code="override, assignment"
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections import Counter
@@ -48,7 +46,7 @@ from syncverify.sim.turns.turn_log import AccessKind
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.source_files import is_harness_line
-from syncverify.trace.stacks import calling_frames, is_called_by
+from syncverify.trace.stacks import is_called_by
 
 BACKEND_NAME = "simulated"
 _NAMELESS = "undefined"  # torch's word for a group without a description
@@ -153,7 +151,6 @@ class SimulatedCommunicator(dist.ProcessGroup):
 
     @override
     def __repr__(self) -> str:
-        """Name the ranks."""
         return f"SimulatedProcessGroup(ranks={self._global_ranks}, rank={self.rank()})"
 
     # As in NCCL's groups of calls, no call of a block starts before the block ends.
@@ -229,7 +226,7 @@ class SimulatedCommunicator(dist.ProcessGroup):
             if rank not in range(self._size):
                 raise ValueError(f"invalid rank {rank} of a group of {self._size}")
         self.world.scheduler.count_step()
-        ranks, (source, callers) = self.global_ranks, calling_frames()
+        ranks = self.global_ranks
         # torch knows no batches of this backend: it passes their messages one by one.
         is_batched = None
         if peers is not None:
@@ -246,8 +243,6 @@ class SimulatedCommunicator(dist.ProcessGroup):
             tensors,
             ranks=ranks if peers is None else (ranks[peers[0]], ranks[peers[1]]),
             reduce_op=call.reduce_op,
-            source=source,
-            callers=callers,
             communicator=self.communicator,
             group_name=self.group_desc.removeprefix(_NAMELESS),
             root=None if call.root is None else ranks[call.root],

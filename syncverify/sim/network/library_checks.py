@@ -37,8 +37,6 @@ Source:
     each cell was played on two processes with torch 2.13.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from enum import IntEnum
 from typing import NamedTuple

@@ -20,8 +20,6 @@ Note [Modes that see collectives]
 # torch's stubs overload these methods for call styles that no caller uses here.
 # mypy: disable-error-code="override, assignment"
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools
@@ -34,18 +32,14 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.holding import holding
-from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.torch_internals import num_results, schema_arguments
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, reduction_of
 from syncverify.sim.network.communicator import SimulatedCommunicator
 from syncverify.sim.network.work import CoalescedWork
 from syncverify.sim.turns.refusals import refusal, refuse, refusing_rest
-from syncverify.trace.dispatch_modes import (
-    HarnessMode,
-    modes_in_place,
-    modes_of_program,
-)
+from syncverify.trace import dispatch_modes
 from syncverify.trace.stacks import is_called_by
+from syncverify.trace.sync_points import is_ignored
 
 
 def _dispatched(issue: Callable[..., dist.Work]) -> Any:
@@ -54,7 +48,7 @@ def _dispatched(issue: Callable[..., dist.Work]) -> Any:
 
     @functools.wraps(issue)
     def method(group: Any, *given: Any, **named: Any) -> dist.Work:
-        modes = modes_of_program()
+        modes = dispatch_modes.modes_of_program()
         if not modes:
             return issue(group, *given, **named)
         # Kept, since torch gives back the same object only as long as it lives.
@@ -74,14 +68,14 @@ def _dispatched(issue: Callable[..., dist.Work]) -> Any:
 
         plain: Any = dist.ProcessGroup(group.rank(), group.size())  # type: ignore[call-arg]
         around = [_Operators(issue_call), *modes, _Operators(name_group)]
-        with modes_in_place(around):
+        with dispatch_modes.modes_in_place(around):
             work: dist.Work = getattr(plain, name)(*given, **named)
         return work
 
     return method
 
 
-class _Operators(HarnessMode):
+class _Operators(dispatch_modes.HarnessMode):
     """Calls a function in the place of each operator, with its arguments."""
 
     def __init__(self, run: Callable[[Any, Any, Any], Any]) -> None:
@@ -109,7 +103,7 @@ def _noting_async(issue: Any) -> Any:
     known = inspect.signature(issue).parameters
 
     @functools.wraps(issue)
-    def noting(group: SimulatedProcessGroup, *given: Any, **named: Any) -> dist.Work:
+    def noting(group: "SimulatedProcessGroup", *given: Any, **named: Any) -> dist.Work:
         if named.keys() - known.keys():
             refuse(f"ProcessGroup.{issue.__name__} with {', '.join(sorted(named))}")
         opts = named.get("opts", given[-1] if given else None)
@@ -146,9 +140,16 @@ def _of_tensors(name: str, *tensors: str) -> Any:
         bound = signature.bind(*given, **named)
         bound.apply_defaults()
         group, *listed, opts = bound.args
-        work: dist.Work = group._call(  # noqa: SLF001  # of the class below
-            operation, listed[-1], listed[0], opts, is_coalesced=is_coalesced
+        tensors = _listed(listed[-1]), _listed(listed[0])
+        reduce_op, factor, root = "", None, None
+        if operation in _REDUCE:
+            reduce_op, factor = reduction_of(opts)
+        if operation in _HAVE_ROOT:  # torch's options, or the number itself
+            root = 0 if opts is None else int(getattr(opts, "rootRank", opts))
+        call = CollectiveCall(
+            operation, reduce_op, *tensors, root, factor, is_coalesced=is_coalesced
         )
+        work: dist.Work = group._issue(call)  # noqa: SLF001  # of the class below
         return work
 
     issue.__name__, issue.__dict__["__signature__"] = name, signature
@@ -277,35 +278,6 @@ class SimulatedProcessGroup(SimulatedCommunicator):
         if sizes and sum(sizes) != length:
             raise RuntimeError("Split sizes doesn't match total dim 0 size")
         return list(tensor.split(sizes or [length // num_ranks] * num_ranks))
-
-    def _call(
-        self,
-        operation: str,
-        inputs: Any,
-        outputs: Any,
-        opts: Any = None,
-        *,
-        is_coalesced: bool = False,
-    ) -> dist.Work:
-        """Issue a collective, whose reduction or root torch's options name."""
-        reduce_op, factor = "", None
-        if operation in _REDUCE:
-            reduce_op, factor = reduction_of(opts)
-        call = CollectiveCall(
-            operation,
-            reduce_op,
-            _listed(inputs),
-            _listed(outputs),
-            _root(opts) if operation in _HAVE_ROOT else None,
-            factor,
-            is_coalesced=is_coalesced,
-        )
-        return self._issue(call)
-
-
-def _root(opts: Any) -> int:
-    """Return the root in torch's options for a collective, which may be the number itself."""
-    return 0 if opts is None else int(getattr(opts, "rootRank", opts))
 
 
 def _listed(tensors: Any) -> Tensors:

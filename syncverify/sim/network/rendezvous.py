@@ -4,8 +4,6 @@ A message from rank to rank is a rendezvous of two. NCCL pairs messages by their
 and ignores their tags. gloo pairs those of one tag, which have a communicator of their own here.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence

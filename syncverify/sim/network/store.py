@@ -1,7 +1,5 @@
 """The store of a simulated world: a rank that waits for a key gives its turn away."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -28,20 +26,17 @@ class SimulatedStore(dist.Store):
 
     @override
     def set(self, key: str, value: str | bytes) -> None:
-        """Set a key."""
         self._write(key)
         self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
         self._changed(key)
 
     @override
     def get(self, key: str) -> bytes:
-        """Wait until a key is set, and return its value."""
         self.wait([key])
         return self._values[key]
 
     @override
     def add(self, key: str, amount: int) -> int:
-        """Add to a number, which starts at 0, and return the sum."""
         self._write(key)
         total = int(self._values.get(key, b"0")) + amount
         self._values[key] = str(total).encode()
@@ -50,7 +45,6 @@ class SimulatedStore(dist.Store):
 
     @override
     def check(self, keys: list[str]) -> bool:
-        """Tell whether all keys are set."""
         self._scheduler.offer_turn()
         for key in keys:
             self._scheduler.note_access(_resource(key), AccessKind.READ)
@@ -58,7 +52,6 @@ class SimulatedStore(dist.Store):
 
     @override
     def delete_key(self, key: str) -> bool:
-        """Forget a key, and tell whether it was set."""
         self._scheduler.offer_turn()
         self._scheduler.note_access(_resource(key), AccessKind.WRITE)
         before = self._values.pop(key, None)

@@ -11,14 +11,12 @@ The machine makes a default group before a program starts. The first call of
 another group of all ranks. A call while there is a group of the program raises, as torch does.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -90,10 +88,6 @@ def init_fake_process_group(*, rank: int, world_size: int) -> None:
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world_size)
 
 
-# Moves no data; a test gives it a store of its own.
-_FAKE: Final = "fake"
-
-
 @contextmanager
 def own_default_groups(store: dist.Store, world: SimulatedWorld) -> Iterator[None]:
     """Let programs make their default groups, for a block."""
@@ -105,7 +99,8 @@ def own_default_groups(store: dist.Store, world: SimulatedWorld) -> Iterator[Non
     def init_process_group(backend: Any = None, *args: Any, **named: Any) -> None:
         rank = own_rank()
         has_own = rank is not None and num_made[rank] and dist.is_initialized()
-        if rank is None or has_own or backend == _FAKE:
+        # `fake` moves no data, and a test gives it a store of its own.
+        if rank is None or has_own or backend == "fake":
             original(backend, *args, **named)
             return
         _check_place(rank, size, parameters.bind(backend, *args, **named).arguments)

@@ -16,8 +16,6 @@ Source:
 # torch's stubs overload these methods for call styles that no caller uses here.
 # mypy: disable-error-code="override, assignment"
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 import weakref
@@ -33,7 +31,6 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.sim.device.futures import FutureSource, LazyFuture, OrderedSource
-from syncverify.sim.device.ignored_calls import is_ignored
 from syncverify.sim.device.nccl_names import Promises
 from syncverify.sim.device.streams import own_streams
 from syncverify.sim.network.collectives import CollectiveCall, Tensors, compute, deliver
@@ -46,6 +43,7 @@ from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion, has_memory, tensor_region
 from syncverify.trace.source_files import calls_by_name
 from syncverify.trace.source_lines import Origin
+from syncverify.trace.sync_points import is_ignored
 
 
 class Results:
@@ -114,10 +112,10 @@ class IssuingCommunicator(Protocol):
     def recorder(self) -> Recorder:
         """Recorder of the rank that holds the handle."""
 
-    def is_held_back(self, work: SimulatedWork) -> bool:
+    def is_held_back(self, work: "SimulatedWork") -> bool:
         """Tell whether a call belongs to a block that has not ended yet."""
 
-    def take_completed_before(self, work: SimulatedWork) -> Sequence[SimulatedWork]:
+    def take_completed_before(self, work: "SimulatedWork") -> Sequence["SimulatedWork"]:
         """Take a work and those complete before it out of the queue; return the latter."""
 
 
@@ -397,12 +395,10 @@ class CoalescedWork(dist.Work):
 
     @override
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait for all of them."""
         return all(work.wait() for work in self._works)
 
     @override
     def is_completed(self) -> bool:
-        """Let other ranks run, then tell whether all works are complete."""
         return all(work.is_completed() for work in self._works)
 
     @override
@@ -416,7 +412,7 @@ class CoalescedWork(dist.Work):
 def _passed_on(name: str) -> Any:
     """Return a method that calls the method of a name on the machine's own handle."""
 
-    def call(handle: DroppableHandle, *given: Any, **named: Any) -> Any:
+    def call(handle: "DroppableHandle", *given: Any, **named: Any) -> Any:
         return getattr(handle.work, name)(*given, **named)
 
     return call
@@ -434,7 +430,6 @@ class DroppableHandle(dist.Work):
         self.work = work
 
     def __del__(self) -> None:
-        """Let go of the results."""
         self.work.let_go_of_results()
 
     @property

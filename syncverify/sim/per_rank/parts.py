@@ -17,8 +17,6 @@ The only module that touches the private names of DTensor's tables, and
 `torch.distributed.fsdp._debug_utils`. A test says that ranks do not see each other's.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import operator

@@ -8,8 +8,6 @@ Each function that `unittest.mock` replaces is seen, in any module and class. Pr
 assign to names, as torch's own tests do: those of `ASSIGNED` are seen.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings
@@ -79,9 +77,8 @@ class Functions:
 
         def enter_watched(patch: Any) -> Any:
             owner = None if own_rank() is None else patch.getter()
-            if isinstance(
-                owner, type(sys) | type
-            ):  # it has the value of all ranks still
+            if isinstance(owner, type(sys) | type):
+                # It has the value of all ranks still.
                 place = owner, patch.attribute
                 self._shared.setdefault(place, own_value(*place))
             return enter(patch)

@@ -4,8 +4,6 @@ A subject may draw numbers. It may not seed a generator, nor set it back to an e
 the next dropout would repeat. numpy's generator counts where the program uses numpy.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping

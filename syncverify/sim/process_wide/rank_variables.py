@@ -3,8 +3,6 @@
 A subject may read its rank there, or `LOCAL_RANK` for its device.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping

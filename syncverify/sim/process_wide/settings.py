@@ -3,8 +3,6 @@
 A subject may change a setting for the length of a call. It may not leave a setting behind.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import os
@@ -18,12 +16,8 @@ from typing_extensions import override
 
 from syncverify.backend_flags import changeable_flags
 from syncverify.plain_text import counted
+from syncverify.sim.process_wide import surroundings
 from syncverify.sim.process_wide.generators import Generators, restored_generators
-from syncverify.sim.process_wide.surroundings import (
-    Surroundings,
-    replaced_functions,
-    restore_functions,
-)
 from syncverify.trace.source_lines import working_directory
 
 _BACKENDS: Any = torch.backends  # the stubs do not know all of its attributes
@@ -193,7 +187,7 @@ class ProcessSettings:
     def __init__(self) -> None:
         self._before = {name: setting.read() for name, setting in _ALL.items()}
         self._generators = Generators()
-        self._surroundings = Surroundings()
+        self._surroundings = surroundings.Surroundings()
 
     def changed(self) -> tuple[str, ...]:
         """Name the changed settings that all ranks of `sim` share, since they are threads."""
@@ -205,7 +199,7 @@ class ProcessSettings:
             *self._differences(_THREAD_SETTINGS),
             *self._differences(RANK_SETTINGS),
             *self._surroundings.hooks_changed(),
-            *(f"{name} is replaced" for name in replaced_functions()),
+            *(f"{name} is replaced" for name in surroundings.replaced_functions()),
         )
 
     def reseeded(self) -> tuple[str, ...]:
@@ -219,7 +213,7 @@ class ProcessSettings:
                 if _ALL[name].read() != before:
                     _ALL[name].set(before)
         self._surroundings.restore()
-        restore_functions()
+        surroundings.restore_functions()
 
     def _differences(self, names: Iterable[str]) -> Iterator[str]:
         for name in names:

@@ -9,8 +9,6 @@ The only module that reads the private registries of hooks. torch has no public 
 torch/optim/optimizer.py, `register_optimizer_step_pre_hook`).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

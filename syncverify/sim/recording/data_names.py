@@ -13,8 +13,6 @@ Note [What names data]
     operator that reads what it writes, such as `add_`, leaves the name of the memory.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import weakref

@@ -10,8 +10,6 @@ Note [Hooks that a profiler sees]
 A watch costs a call for each function, so it is on for one play alone: that of a page.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import itertools
@@ -69,7 +67,7 @@ class EngineWatch:
             return run()
         numbers = {node: self._num_nodes + at for at, node in enumerate(nodes)}
         within = self._running[-1].number_of_running if self._running else None
-        drawn = graph_nodes(numbers, self.recorder.parameters())
+        drawn = graph_nodes(numbers, self.recorder.parameters)
         opened = EnginePass(self.recorder.moment, self._num_nodes, drawn, (), within)
         self._num_nodes += len(nodes)
         watched = _Watched(self, numbers)

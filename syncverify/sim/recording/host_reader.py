@@ -3,8 +3,6 @@
 See Note [Bytes that leave torch].
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable, Set
 from functools import partial

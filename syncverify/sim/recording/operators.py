@@ -15,8 +15,6 @@ Source:
     `cudaMemcpyAsync` and pageable memory.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,11 +31,7 @@ from torch.utils._python_dispatch import (
 )
 from typing_extensions import override
 
-from syncverify.sim.device.torch_internals import (
-    Operator,
-    function_of_operators,
-    schema_arguments,
-)
+from syncverify.sim.device import torch_internals
 from syncverify.sim.turns.refusals import refuse
 from syncverify.trace.dispatch_modes import EagerMode, HarnessMode
 
@@ -92,7 +86,7 @@ def effects_of(operator: Any) -> Effects | None:
     if is_view or is_collective or name in _METADATA_ONLY:
         return None
     reads, writes = [], []
-    for index, argument in enumerate(schema_arguments(operator)):
+    for index, argument in enumerate(torch_internals.schema_arguments(operator)):
         if "Tensor" not in str(argument.type):
             continue
         place = (index, argument.name)
@@ -238,7 +232,7 @@ class AccessRecording(EagerMode, HarnessMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Run an operator, then note it; one that is made of operators notes each of them."""
-        if not isinstance(func, Operator):  # one of `torch.ops.higher_order`
+        if not isinstance(func, torch_internals.Operator):  # one of higher order
             return self._run_parts(func, args, kwargs or {})
         if types not in _KNOWN_TYPES:
             if any(issubclass(kind, FakeTensor) for kind in types):
@@ -256,7 +250,7 @@ class AccessRecording(EagerMode, HarnessMode):
         self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run the operators of which another one is made, such as `flex_attention`."""
-        run = function_of_operators(operator)
+        run = torch_internals.function_of_operators(operator)
         if run is None:
             refuse(f"the operator {operator.name()}")
         _push_mode(self)  # torch takes a mode off while it handles an operator

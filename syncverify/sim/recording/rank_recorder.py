@@ -1,9 +1,7 @@
 """Write the trace of one simulated rank: its streams, accesses and lifetimes."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -89,10 +87,6 @@ class RankRecorder(Recorder):
         self._runs_on_host = False  # a collective that uses no device
         self.engine_watch = EngineWatch(self) if watches_engine else None
 
-    def parameters(self) -> Mapping[str, torch.Tensor]:
-        """Return the parameters of the training program by name."""
-        return self._parameters
-
     def note_place(self) -> RawPlace:
         """Return a new mark of the present place in the trace."""
         place = RawPlace(len(self.trace))
@@ -138,7 +132,6 @@ class RankRecorder(Recorder):
             self.engine_watch = None
 
     def _finished(self, raw: list[RawAccess | RawFree | RawPlace]) -> list[TraceRecord]:
-        """Return the trace of all events."""
         moved, keeps_everything = self.storages.moved, self._keeps_everything
         if self.streams.is_alone and not keeps_everything:
             places = [each for each in raw if isinstance(each, RawPlace)]
@@ -368,10 +361,6 @@ class RankRecorder(Recorder):
         storage.is_on_device = False
         self._on_host.add(storage.number)
         self.streams.internal(HOST)
-
-    def place_on_device(self, tensor: torch.Tensor) -> None:
-        """Note that the memory of a tensor is the device's, whatever its dtype."""
-        self.storage_of(tensor).is_on_device = True
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Tell whether a copy of the tensor's memory may run while the host goes on."""

@@ -8,8 +8,6 @@ Note [What a recording costs]
     not depend on the storages that were left out.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
@@ -17,17 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from syncverify.sim.recording.storages import NO_PARTS, PartsOfMemory, Storage
-from syncverify.trace.records import (
-    Access,
-    CollectiveLaunch,
-    HostWait,
-    Mark,
-    Moment,
-    StorageFreed,
-    StreamWait,
-    SubjectReturn,
-    TraceRecord,
-)
+from syncverify.trace import records
 from syncverify.trace.regions import MemoryRegion, strided_region
 from syncverify.trace.source_lines import NoLine
 from syncverify.trace.stacks import RawFrames, frames_of, line_of
@@ -47,7 +35,7 @@ class RawAccess(NamedTuple):
     """An operator that reads or writes memory."""
 
     position: int
-    moment: Moment
+    moment: records.Moment
     stream: str
     operator: str
     reads: Sequence[RawRegion]
@@ -61,7 +49,7 @@ class RawFree(NamedTuple):
     """A storage that went away after `position` events of the rank were recorded."""
 
     position: int
-    moment: Moment
+    moment: records.Moment
     storage: Storage
 
 
@@ -74,12 +62,12 @@ class RawPlace:
 
 
 def merged(
-    events: Sequence[TraceRecord],
+    events: Sequence[records.TraceRecord],
     raw: Iterable[RawAccess | RawFree | RawPlace],
     moved: PartsOfMemory = NO_PARTS,
     *,
     keeps_everything: bool = False,
-) -> list[TraceRecord]:
+) -> list[records.TraceRecord]:
     """Return a rank's events in host order, and find the index of each place.
 
     Accesses and frees come from `raw`, all other records from `events`. `keeps_everything`
@@ -88,7 +76,7 @@ def merged(
     a pool since memory came back there: it may get that memory.
     """
     numbers = _Numbers(moved, are_final=not keeps_everything)
-    found, done = list[TraceRecord](), 0
+    found, done = list[records.TraceRecord](), 0
     given_back = set[str]()
     for entry in sorted(raw, key=lambda entry: entry.position):
         found += map(numbers.renumber, events[done : entry.position])
@@ -101,7 +89,8 @@ def merged(
         else:
             is_kept = keeps_everything or entry.stream in given_back
             given_back.discard(entry.stream)
-            if is_kept or _is_shared(entry):
+            used = (*entry.reads, *entry.writes)  # mostly by one stream alone
+            if is_kept or any(one.storage.is_shared for one in used):
                 reads, writes = map(numbers.regions, (entry.reads, entry.writes))
                 if reads or writes or is_kept:
                     found.append(_access(entry, reads, writes))
@@ -110,13 +99,14 @@ def merged(
 
 
 def without_order(
-    events: Sequence[TraceRecord], places: Sequence[RawPlace] = ()
-) -> list[TraceRecord]:
+    events: Sequence[records.TraceRecord], places: Sequence[RawPlace] = ()
+) -> list[records.TraceRecord]:
     """Return the events but marks and waits, which order nothing where there is one stream.
 
     Places are moved to where they are among those.
     """
-    is_kept = [not isinstance(event, Mark | StreamWait | HostWait) for event in events]
+    orders = records.Mark | records.StreamWait | records.HostWait
+    is_kept = [not isinstance(event, orders) for event in events]
     num_kept = [0, *itertools.accumulate(is_kept)]
     for place in places:
         place.position = num_kept[place.position]
@@ -145,11 +135,11 @@ class _Numbers:
             number = self._numbers.setdefault(number, len(self._numbers))
         return number, begin
 
-    def renumber(self, event: TraceRecord) -> TraceRecord:
-        if isinstance(event, SubjectReturn):
+    def renumber(self, event: records.TraceRecord) -> records.TraceRecord:
+        if isinstance(event, records.SubjectReturn):
             regions = {name: self._region(own) for name, own in event.gradients.items()}
             return dataclasses.replace(event, gradients=regions)
-        if not isinstance(event, CollectiveLaunch):
+        if not isinstance(event, records.CollectiveLaunch):
             return event
         return dataclasses.replace(
             event,
@@ -175,9 +165,9 @@ class _Numbers:
         return tuple(dict.fromkeys(regions) if len(regions) > 1 else regions)
 
 
-def _freed(raw: RawFree, numbers: _Numbers) -> StorageFreed:
+def _freed(raw: RawFree, numbers: _Numbers) -> records.StorageFreed:
     storage, made_at = raw.storage, raw.storage.made_at
-    return StorageFreed(
+    return records.StorageFreed(
         raw.moment,
         numbers.place_of(storage.number)[0],
         storage.stream,
@@ -189,15 +179,10 @@ def _freed(raw: RawFree, numbers: _Numbers) -> StorageFreed:
     )
 
 
-def _is_shared(raw: RawAccess) -> bool:
-    """Tell whether several streams used any memory of an access: mostly none did."""
-    return any(one.storage.is_shared for one in (*raw.reads, *raw.writes))
-
-
 def _access(
     raw: RawAccess, reads: tuple[MemoryRegion, ...], writes: tuple[MemoryRegion, ...]
-) -> Access:
+) -> records.Access:
     lines = (raw.line,) if isinstance(raw.line, NoLine) else frames_of(raw.line)
     source, *callers = lines
     done = raw.moment, raw.stream, raw.operator, reads, writes, source
-    return Access(*done, callers=tuple(callers))
+    return records.Access(*done, callers=tuple(callers))

@@ -23,8 +23,6 @@ Source:
     `fromDLPack` in ATen/DLConvertor.cpp; `tensor_from_numpy` in torch/csrc/utils/tensor_numpy.cpp.
 """
 
-from __future__ import annotations
-
 import bisect
 import weakref
 from collections.abc import Callable, Mapping

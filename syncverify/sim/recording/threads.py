@@ -14,8 +14,6 @@ line that communicates.
 | uses the default group, and has no world or one whose groups are gone | torch's function, replaced here |
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -118,7 +116,6 @@ def refusing_threads_that_communicate() -> AbstractContextManager[None]:
 
 
 def _replacements() -> Iterator[tuple[Any, str, Any]]:
-    """Yield each owner, the name of its function, and the replacement."""
     yield threading.Thread, "start", _starting(threading.Thread.start)
     for owner, name in ((threading.Thread, "join"), (Future, "result")):
         yield owner, name, _joining(getattr(owner, name))

@@ -22,8 +22,6 @@ Source:
     IEEE 754-2019, 6.2.3, NaN propagation: an operation on a NaN should keep its payload.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

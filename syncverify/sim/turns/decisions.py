@@ -20,8 +20,6 @@ Note [Not yet]
     parked: it cannot take a turn until the resource is done, unless no other rank can run.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

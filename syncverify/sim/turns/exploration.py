@@ -10,8 +10,6 @@ Source: Abdulla, Aronis, Jonsson, Sagonas, "Optimal Dynamic Partial Order Reduct
 only while they are played.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -97,7 +95,7 @@ class Exploration:
                 self._path.pop()
             self.is_complete = not self._path
 
-    def _count(self, guide: _Guide, order: Order) -> None:
+    def _count(self, guide: "_Guide", order: Order) -> None:
         if guide.is_redundant:
             self.num_redundant += 1
             return

@@ -16,8 +16,6 @@ Note [An error of the machine]
     raises.
 """
 
-from __future__ import annotations
-
 import dis
 import functools
 import inspect
@@ -30,11 +28,7 @@ from typing import Any, Final, TypeVar
 from syncverify.errors import InternalError
 from syncverify.plain_text import in_one_line, kind_of, message_of
 from syncverify.sim.turns.refusals import note_in_run
-from syncverify.trace.source_files import (
-    is_harness_line,
-    is_subject_line,
-    is_torch_line,
-)
+from syncverify.trace import source_files as files
 from syncverify.trace.source_lines import NoLine, Origin, shown_path
 from syncverify.trace.stacks import calling_line, outermost_frames
 
@@ -46,6 +40,7 @@ _FOLDERS: Final = tuple(
 # What runs on the machine is a part of none.
 _PROGRAM: Final = "syncverify.playing.program"
 _PROGRAM_FOLDER: Final = f"{_ROOT / 'playing' / 'program'}/"
+_OWNERS: Final = files.is_harness_line, files.is_torch_line, files.is_subject_line
 _OF_CALLS: Final = (AttributeError, NameError, KeyError, AssertionError)
 _OF_STATEMENTS: Final = (
     *_OF_CALLS, ArithmeticError, IndexError, TypeError, ValueError,
@@ -87,15 +82,10 @@ class _OwnErrorsNoted:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if error is not None:
-            note_own_error(error)
+            note_in_run(own_error_behind(error, calling_line()))
 
 
 OWN_ERRORS_NOTED: Final = _OwnErrorsNoted()
-
-
-def note_own_error(error: BaseException) -> None:
-    """Note an error in the run if the machine is at fault."""
-    note_in_run(own_error_behind(error, calling_line()))
 
 
 def own_error_behind(
@@ -145,10 +135,7 @@ def _raised_in(trace: TracebackType | None) -> TracebackType | None:
     found: TracebackType | None = None
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
-        if any(
-            is_of(filename)
-            for is_of in (is_harness_line, is_torch_line, is_subject_line)
-        ):
+        if any(is_of(filename) for is_of in _OWNERS):
             found = trace
         trace = trace.tb_next
     return found

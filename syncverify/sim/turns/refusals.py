@@ -12,8 +12,6 @@ adds names. Torch's own function behind one would ask a real device or backend, 
 read like the subject's.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager

@@ -19,11 +19,7 @@ Note [The step bound]
     A long program gets a large number. So that its polls end soon, a run also ends after
     fewer steps in which no rank records anything.
     No clock is involved: the same run ends at the same step.
-
-The host does not wait for it: the clocks of Python's `time` are ahead by this time on the rank.
 """
-
-from __future__ import annotations
 
 import ctypes
 import sys

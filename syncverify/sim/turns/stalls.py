@@ -3,8 +3,6 @@
 A stall names the waiting ranks, the operations that they wait in, and their lines.
 """
 
-from __future__ import annotations
-
 import linecache
 import re
 import threading

@@ -13,8 +13,6 @@ Source: Burckhardt, Kothari, Musuvathi, Nagarakatte, "A Randomized Scheduler wit
 Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ interleavings (Mazurkiewicz). The order that remains within a class is happens-b
 here as one vector clock a turn.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ one of a lane goes to a track of its own.
 Source: "Trace Event Format", Google, section "Event Descriptions".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 

@@ -7,7 +7,6 @@ import torch
 from syncverify.trace.recorder import Recorder, StorageNumbers
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import MemoryRegion, find_slots
-from syncverify.trace.source_lines import SourceLine
 
 
 def floats(count: int) -> torch.Tensor:
@@ -31,12 +30,7 @@ def test_freed_storage_loses_its_number() -> None:
 def launch(
     recorder: Recorder, *tensors: torch.Tensor, **changes: object
 ) -> CollectiveLaunch:
-    fields = {
-        "ranks": (0, 1),
-        "reduce_op": "SUM",
-        "source": SourceLine("a.py", 1, "f"),
-        **changes,
-    }
+    fields = {"ranks": (0, 1), "reduce_op": "SUM", **changes}
     return recorder.launch("all_reduce", list(tensors), **fields)
 
 

@@ -24,6 +24,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.p = torch.ones(2, requires_grad=True)
+        self.parameters = {"p": self.p}
         self.trace: list[str] = []
         self.watch = EngineWatch(self)
 
@@ -32,9 +33,6 @@ class Watched:
 
     def current_stream(self) -> str:
         return "default"
-
-    def parameters(self) -> dict[str, torch.Tensor]:
-        return {"p": self.p}
 
     def backward(self, loss: torch.Tensor) -> None:
         self.watch.run(loss.backward, [loss.grad_fn])
