@@ -9,8 +9,6 @@ Source:
     Groce et al., "Swarm Testing" (ISSTA 2012): random subsets of features.
 """
 
-from __future__ import annotations
-
 import functools
 
 from hypothesis import strategies as st

@@ -3,8 +3,6 @@
 Everything else becomes small, so that a large scenario costs a few usual ones.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -6,8 +6,6 @@ Note [The last choice]
     Scenarios without the word stay the same, and so do all scenarios after it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Strategies for whole scenarios."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Mapping

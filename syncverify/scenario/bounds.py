@@ -4,8 +4,6 @@ Tokens, reports and saved violations come from other people and machines. Every 
 is compared with a bound before anything is allocated.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from syncverify.errors import UsageError
@@ -45,11 +43,7 @@ MAX_SECONDS: Final = 7 * 24 * 3600  # clocks of threads overflow at 300 years
 
 
 def check_ranks(backend: str, num_ranks: int) -> None:
-    """Refuse a world that is too large for a backend.
-
-    Raises:
-        UsageError: The world has more ranks than the backend plays.
-    """
+    """Refuse a world of more ranks than a backend plays, by `UsageError`."""
     if num_ranks > MAX_RANKS[backend]:
         raise UsageError(
             f"expected ranks <= {MAX_RANKS[backend]} on {backend}, got {num_ranks}"

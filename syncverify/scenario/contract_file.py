@@ -7,8 +7,6 @@ the four lists. Features are lists of `topic=value`, one on a line, so that the 
 files reads as a release note.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import json
@@ -30,11 +28,7 @@ _ENTRIES: Final = {
 
 
 def read_contract(path: Path, own: Capabilities) -> Capabilities:
-    """Read a contract; `contract_of` says which fields are those of `own`.
-
-    Raises:
-        UsageError: The file is missing, is no TOML, or has a key or a value of the wrong kind.
-    """
+    """Read a contract as `contract_of` does; a file that is no TOML is a `UsageError`."""
     try:
         content = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError) as error:

@@ -16,8 +16,6 @@ The ranks that play form a grid. If one of them is in a communicator along some 
 then all classes along these axes play as well, and their logs can be compared.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@ Strategies, contracts, coverage, reports and pages read this table. A new row ne
 the rank program that plays it; most topics then draw it as they draw their other words.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

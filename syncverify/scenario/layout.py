@@ -4,8 +4,6 @@ Nothing here asks torch. These rules are the harness's own statement of the mean
 placements, and a test compares them with torch's.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -4,8 +4,6 @@ A job has several meshes over its ranks, such as one for dense layers and one fo
 parameter names its mesh by a word of the topic `on_mesh`; the scenario's mesh decides its shape.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 from dataclasses import replace

@@ -4,8 +4,6 @@ The checks read a scenario from its JSON as well as one that Python code made, s
 nothing for granted, not even the types.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -149,11 +147,7 @@ def check_step_events(events: tuple[str, ...], num_steps: int) -> None:
 
 
 def check_words(scenario: object, parameters: tuple[ParameterSpec, ...]) -> None:
-    """Refuse a word that the feature table does not have in the word's topic.
-
-    Raises:
-        UnknownLayerError: The word names no module that this process knows.
-    """
+    """Refuse a word that its topic does not have; an unknown module is an `UnknownLayerError`."""
     for topic in WORDS:
         known = (*WORDS[topic], *(OWN_LAYERS if topic == "module" else ()))
         is_of_scenario = TABLE[topic].part == "scenario"

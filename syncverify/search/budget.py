@@ -10,8 +10,6 @@ Note [After a hang]
     contract is played. The report lists in one line what was not tried.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The shards of a search that were played, in a file that is never half written."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import pickle
@@ -115,11 +113,7 @@ class CampaignFile:
         return cls(parent / f"{kind}-{name}.shards", key)
 
     def __enter__(self) -> Self:
-        """Return the file, which no other process uses now.
-
-        Raises:
-            UsageError: Another process uses it, or the folder takes no file.
-        """
+        """Take the file; raise `UsageError` if a process uses it, or the folder takes no file."""
         try:
             make_ignored_folder(self.path.parent)
             self._lock.acquire()
@@ -136,11 +130,7 @@ class CampaignFile:
         self._lock.release()
 
     def read(self) -> DoneShards | None:
-        """Return the shards played; None without a file, or with one of another key.
-
-        Raises:
-            UsageError: The file is damaged, or no file of this package.
-        """
+        """Return the shards of this key, or None; a damaged file is a `UsageError`."""
         try:
             header, _, content = self.path.read_bytes().partition(b"\n")
         except FileNotFoundError:

@@ -1,7 +1,5 @@
 """Random scenarios: a sequence that depends on a seed alone, and that can be shrunk."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Callable

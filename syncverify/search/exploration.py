@@ -1,7 +1,5 @@
 """Play all scenarios of a sequence once, and note what they show. Nothing is shrunk."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
 from itertools import islice

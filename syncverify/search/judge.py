@@ -1,7 +1,5 @@
 """Play scenarios with chosen schedules, and judge each run once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -167,20 +165,12 @@ class Judge:
     def shown_in(
         self, scenario: Scenario, found: FoundViolation
     ) -> FoundViolation | None:
-        """Return a violation as another scenario shows it with the same schedule, or None.
-
-        Raises:
-            OutOfBudgetError: The judge may make no more runs.
-        """
+        """Return a violation as another scenario shows it with the same schedule, or None."""
         judged = self.judge_schedule(scenario, found.schedule)
         return judged.violations.get(found.violation.identity)
 
     def judge_reproducer(self, reproducer: Reproducer) -> JudgedRun:
-        """Return a run like that of the search: played twice for a violation that two runs show.
-
-        Raises:
-            OutOfBudgetError: The judge may make no more runs.
-        """
+        """Return a run like that of the search: played twice for a violation that two runs show."""
         twice = reproducer.property == subject_is_deterministic.__name__
         return self.judge_schedule(
             reproducer.scenario, reproducer.schedule, twice=twice

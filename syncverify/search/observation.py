@@ -5,8 +5,6 @@ violation whose identity is known from plain steps, or from a companion of the f
 nothing about the feature and does not count.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -131,18 +129,6 @@ def observe(
         yield observing.result(ignored)
 
 
-def _observing(
-    feature: str, subject: Subject, backend: Backend, plan: Observing
-) -> _FeatureObservation:
-    listed = scenarios_of(
-        feature, subject.capabilities, plan.max_ranks, plan.random_seed
-    )
-    asked = replace(subject, capabilities=listed.capabilities)
-    budget = Budget(deadline=plan.deadline)
-    judge = Judge(asked, backend, ScheduleChoice(), plan.random_seed, budget)
-    return _FeatureObservation(listed, judge, plan)
-
-
 @dataclass(slots=True)
 class _FeatureObservation:
     """The observation of one feature."""
@@ -221,6 +207,18 @@ class _FeatureObservation:
             )
         except EnvironmentNotSupportedError:  # of a scenario on the way
             return found
+
+
+def _observing(
+    feature: str, subject: Subject, backend: Backend, plan: Observing
+) -> _FeatureObservation:
+    listed = scenarios_of(
+        feature, subject.capabilities, plan.max_ranks, plan.random_seed
+    )
+    asked = replace(subject, capabilities=listed.capabilities)
+    budget = Budget(deadline=plan.deadline)
+    judge = Judge(asked, backend, ScheduleChoice(), plan.random_seed, budget)
+    return _FeatureObservation(listed, judge, plan)
 
 
 def _rated(judged: JudgedRun, ignored: Collection[Identity]) -> RatedRun | None:

@@ -1,7 +1,5 @@
 """A scenario that is played once more: for a replay, a page, a script or one play by hand."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

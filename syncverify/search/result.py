@@ -1,7 +1,5 @@
 """The statistics and the result of a search, and the merged result of several."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -8,8 +8,6 @@ Note [Merged in the order of shards]
     a result is merged when all shards before it are. Those that end early wait for them.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

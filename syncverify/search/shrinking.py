@@ -4,8 +4,6 @@ All limits are numbers of runs, not seconds, so equal seeds give equal reports o
 on a slow machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

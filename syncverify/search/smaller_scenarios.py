@@ -15,8 +15,6 @@ takes seconds, a search goes up instead: parts that hold cost little, and the fi
 is the last one that is played.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Each of them offers its smaller forms. The search for the smallest one is the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterable
 from typing import TypeVar

@@ -7,8 +7,6 @@ this module uses a private one. The package `redis` is an extra, and is imported
 server.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -5,8 +5,6 @@ A module of this folder declares its subjects as literals: `SUBJECTS`, the class
 module fails where its package is missing.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,11 +27,7 @@ class BuiltIn:
 
 
 def declared(folder: Traversable, package: str) -> dict[str, BuiltIn]:
-    """Return the subjects that the modules of a package declare, by name.
-
-    Raises:
-        SubjectError: A module declares its subjects in a form that cannot be read.
-    """
+    """Return the subjects that the modules of a package declare, by name."""
     found = {
         name: BuiltIn(
             f"{package}.{file.name.removesuffix('.py')}:{owner}",
@@ -48,11 +42,7 @@ def declared(folder: Traversable, package: str) -> dict[str, BuiltIn]:
 
 
 def declarations(file: Traversable) -> Mapping[str, Any]:
-    """Read `SUBJECTS` and `PACKAGE` of a module, with or without annotations.
-
-    Raises:
-        SubjectError: A value is no literal of the right type.
-    """
+    """Read `SUBJECTS` and `PACKAGE` of a module; other than literals are a `SubjectError`."""
     source = file.read_text("utf-8")
     if "SUBJECTS" not in source:  # to parse all modules would take long
         return {}

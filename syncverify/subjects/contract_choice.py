@@ -1,7 +1,5 @@
 """The contract of a subject: by name, by file, by pyproject.toml, or the subject's own."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import replace
 from importlib import resources
@@ -74,11 +72,7 @@ def _entries(name: str) -> dict[str, Any]:
 
 
 def contract_of_project() -> str | Path | None:
-    """Read `contract`, a name or a file, of `[tool.syncverify]` in the nearest pyproject.toml.
-
-    Raises:
-        UsageError: The file is no TOML, or the table has a wrong key or value.
-    """
+    """Read `contract`, a name or a file, of the table that `project_file` finds."""
     project = project_file()
     choice: str | None = project.defaults.get("contract")
     if choice is None or choice in contract_names():

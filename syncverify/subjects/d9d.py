@@ -1,7 +1,5 @@
 """d9d's gradient synchronizer as a subject, unmodified."""
 
-from __future__ import annotations
-
 from syncverify.scenario.contract import Capabilities
 from syncverify.subjects.missing_package import missing_package
 

@@ -1,7 +1,5 @@
 """DeepSpeed's ZeRO stages 1 and 2 as subjects."""
 
-from __future__ import annotations
-
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace

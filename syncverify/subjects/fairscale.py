@@ -1,7 +1,5 @@
 """fairscale's ShardedDataParallel, around its sharded optimizer OSS, as a subject."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

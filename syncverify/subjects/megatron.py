@@ -1,7 +1,5 @@
 """Megatron-core's DistributedDataParallel, and its gradient buffers, as a subject."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch

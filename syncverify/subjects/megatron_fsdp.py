@@ -1,7 +1,5 @@
 """Megatron-FSDP, from the package megatron-fsdp, as a subject."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace

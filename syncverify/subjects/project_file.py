@@ -3,8 +3,6 @@
 It has the options of `syncverify run`, by their names without dashes at the start.
 """
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from dataclasses import dataclass, field

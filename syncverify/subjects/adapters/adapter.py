@@ -9,8 +9,6 @@ restored after it, and the harness sees each thing that the call leaves behind. 
 refuses a wrapped synchronizer that has `unbind()` in an adapter without `unwrap()`.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -4,8 +4,6 @@ No other module of `adapters` reads the private registries of a tensor's hooks. 
 no public way to list them (torch/_tensor.py, `register_post_accumulate_grad_hook`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableMapping
 from types import ModuleType
 from typing import Any

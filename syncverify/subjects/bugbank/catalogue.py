@@ -41,11 +41,7 @@ def entry_of(name: str) -> Entry:
 
 
 def entry_among(listed: Iterable[Entry], name: str, *, page: str) -> Entry:
-    """Return the entry with a name.
-
-    Raises:
-        UsageError: There is none of this name.
-    """
+    """Return the entry with a name; another name is a `UsageError`."""
     named = {entry.name: entry for entry in listed}
     if name in named:
         return named[name]
