@@ -20,8 +20,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from syncverify.scenario.layout import strides
-from syncverify.scenario.other_meshes import meshes_of
+from syncverify.scenario.layout import meshes_of, strides
 from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, sharded_dim
 
 

@@ -20,13 +20,14 @@ from syncverify.scenario.feature_row import (
     never,
 )
 from syncverify.scenario.layout import (
+    RESHAPED,
+    TRANSPOSED,
     contributing_ranks,
     local_bytes,
     local_shape,
     most_group_bytes,
     reduce_axes,
 )
-from syncverify.scenario.other_meshes import RESHAPED, TRANSPOSED
 from syncverify.scenario.specs import (
     ABSENT,
     OWN_MESH,

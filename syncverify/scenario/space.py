@@ -28,7 +28,7 @@ from syncverify.scenario.feature_table import (
     over,
 )
 from syncverify.scenario.features import features_of
-from syncverify.scenario.other_meshes import TRANSPOSED
+from syncverify.scenario.layout import TRANSPOSED
 from syncverify.scenario.scenario import Scenario
 
 _OF_NO_ROW: Final = Row("")

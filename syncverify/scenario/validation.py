@@ -11,7 +11,7 @@ from typing import Any
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.scenario import bounds
 from syncverify.scenario.feature_table import OWN_LAYERS, PLAIN, TABLE, WORDS
-from syncverify.scenario.other_meshes import TRANSPOSED, mesh_of
+from syncverify.scenario.layout import TRANSPOSED, mesh_of
 from syncverify.scenario.specs import (
     ABSENT,
     DTYPES,

@@ -32,7 +32,7 @@ from syncverify.scenario.features import (
     optional_features,
     parameter_features,
 )
-from syncverify.scenario.other_meshes import TRANSPOSED, on_mesh
+from syncverify.scenario.layout import TRANSPOSED, on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import (
     ABSENT,

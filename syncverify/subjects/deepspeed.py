@@ -13,7 +13,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.built_in import missing_package
 
 SUBJECTS = {"deepspeed-zero1": "ZeroOneSubject", "deepspeed-zero2": "ZeroTwoSubject"}
 PACKAGE = "deepspeed"

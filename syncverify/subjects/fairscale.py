@@ -8,7 +8,7 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.built_in import missing_package
 
 SUBJECTS = {"fairscale": "FairscaleSubject"}
 PACKAGE = "fairscale"

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
 from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.built_in import missing_package
 
 SUBJECTS = {
     "megatron-fsdp": "MegatronFsdpSubject",
