@@ -31,7 +31,6 @@ MAX_OBSERVED_ELEMENTS: Final = 2**27
 # Gradients that a run observes: each costs half a millisecond of a rank's time.
 MAX_OBSERVED_GRADIENTS: Final = 2**17
 MAX_BUCKET_CAP_BYTES: Final = 2**50  # subjects take it as a float of MiB
-MAX_GROUP: Final = MAX_PARAMETERS
 MAX_TIMES_LISTED: Final = 16
 MAX_NAME_LENGTH: Final = 200
 MAX_FILE_BYTES: Final = 2**26  # a report of 1,000 violations takes 10 MB

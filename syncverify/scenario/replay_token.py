@@ -180,13 +180,7 @@ def load(token_or_file: str) -> Reproducer:
 
 
 def load_program(token_or_file: str) -> ProgramPlay | None:
-    """Return how a token plays a program; None for the token of a scenario.
-
-    The scenario is not unpacked: it may train a layer that this process does not know yet.
-
-    Raises:
-        ScenarioFormatError: As for `load`.
-    """
+    """Return how a token plays a program; None for a scenario, which is not unpacked."""
     return _read(
         _token_in(token_or_file),
         lambda packed: _unpack_program(packed) if _is_of_program(packed) else None,

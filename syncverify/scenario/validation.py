@@ -96,7 +96,7 @@ def _limits(
     numel = 0
     for parameter in parameters:
         yield bounds.MAX_DIMS, len(parameter.global_shape), "dims"
-        yield bounds.MAX_GROUP, parameter.group, "as the index of a group"
+        yield bounds.MAX_PARAMETERS, parameter.group, "as the index of a group"
         yield bounds.MAX_TIMES_LISTED, parameter.num_listed, "times in a group"
         for size in parameter.global_shape:
             yield bounds.MAX_ELEMENTS, size, "elements"

@@ -45,12 +45,6 @@ class DoneShards:
     waiting: Mapping[int, SearchResult] = field(default_factory=dict)
     saved_before: frozenset[str] = frozenset()  # tokens that earlier searches had saved
 
-    @property
-    def num_examples(self) -> int:
-        """Number of scenarios that were played."""
-        waiting = (each.num_examples for each in self.waiting.values())
-        return self.result.num_examples + sum(waiting)
-
     def has(self, number: int) -> bool:
         """Tell whether a shard was played."""
         return number < self.num_merged or number in self.waiting
@@ -148,11 +142,7 @@ class CampaignFile:
         return done
 
     def write(self, done: DoneShards, *, at_once: bool = False) -> None:
-        """Write the shards played if they are new and the last write is not too near, or at once.
-
-        Raises:
-            UsageError: The file cannot be written; the shards before are still there.
-        """
+        """Write new shards, at once or a while after the last write; `UsageError` if it fails."""
         began = time.monotonic()
         if done is self._written or not (at_once or began >= self._next_write):
             return

@@ -89,7 +89,8 @@ _Explored = tuple[JudgedRun, ScheduleCoverage | None]
 class Judge:
     """Plays and judges: each scenario with each schedule once.
 
-    `choice` says which schedules are played, `random_seed` is the seed of random priorities.
+    `choice` says which schedules are played, `random_seed` is the seed of random priorities. A
+    play may raise `OutOfBudgetError`.
     """
 
     subject: Subject
@@ -114,9 +115,6 @@ class Judge:
 
         `draw` draws a schedule of up to a number of decisions. With `twice`, the default
         schedule is played twice, and both runs are compared.
-
-        Raises:
-            OutOfBudgetError: The judge may make no more runs.
         """
         first = self.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=twice)
         if not isinstance(self.backend, SimBackend):

@@ -28,13 +28,12 @@ from syncverify.scenario.settings import (
     OBSERVED_SCENARIOS,
     OBSERVED_SIMPLER,
 )
-from syncverify.search.budget import OUT_OF_TIME, Budget, OutOfBudgetError
+from syncverify.search.budget import OUT_OF_TIME, Budget, OutOfBudgetError, smallest
 from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.result import distinct_identities
 from syncverify.search.smaller_scenarios import simpler_scenarios
-from syncverify.search.smallest import smallest
 from syncverify.subjects.subject import Subject
 
 Rating = Literal["wrong", "hangs", "unclear", "refused", "right", "not tried"]

@@ -115,13 +115,7 @@ def shown_again(
 
 
 def observing(subject: Subject, scenario: Scenario) -> Subject:
-    """Return the subject as one that may refuse each feature of a scenario beyond its contract.
-
-    The scenario is one that a user chose.
-
-    Raises:
-        UsageError: The contract leaves out a value of plain steps that the scenario has.
-    """
+    """Let a subject refuse features beyond its contract; a plain one is a `UsageError`."""
     own = subject.capabilities
     newer = {*own.newer_features}
     found = features_outside(scenario, own)

@@ -42,11 +42,7 @@ class ProjectFile:
 
 
 def project_file() -> ProjectFile:
-    """Read the nearest pyproject.toml, of this folder or of one above it; there may be none.
-
-    Raises:
-        UsageError: The file is no TOML, or the table has a wrong key or value.
-    """
+    """Read the nearest pyproject.toml, if there is one; a wrong table is a `UsageError`."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         file = folder / "pyproject.toml"
         if file.is_file():

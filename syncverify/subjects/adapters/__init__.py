@@ -1,12 +1,5 @@
 """Bases of adapters: they give the subject API to a synchronizer that has another API.
 
-| base | the synchronizer is |
-|---|---|
-| `HooksAdapter` | a class that registers hooks on parameters |
-| `ModuleAdapter` | a wrapper of a module, as DDP is |
-| `OptimizerAdapter` | a wrapper of an optimizer, as ZeRO is |
-| `GlobalsAdapter` | a wrapper of a module, with state that belongs to the process |
-
 Note [Restored parameters]
 A wrapped synchronizer without an `unbind()` leaves hooks, attributes and moved memory on the
 parameters. Nothing of that is a defect: there is no call that promises to remove it. So

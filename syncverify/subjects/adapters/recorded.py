@@ -80,9 +80,6 @@ class RecordedGlobals:
     `restore()` sets each attribute to the object that it was, fills each container in
     place, since others may hold it, and deletes attributes that came later. Modules that
     were imported meanwhile stay: Python imports them once.
-
-    Args:
-        owner: Module, class or object with the state as attributes.
     """
 
     def __init__(self, owner: Any) -> None:

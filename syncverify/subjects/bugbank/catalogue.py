@@ -1,7 +1,5 @@
 """The registry of planted defects: the entries of the bank, and those of any other package."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import importlib
