@@ -60,7 +60,6 @@ class _LastRun(RunListener):
 
     @override
     def run_judged(self, scenario: Scenario, run: Run, *, is_refused: bool) -> None:
-        """Keep a run."""
         self.run = run
 
 

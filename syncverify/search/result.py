@@ -84,7 +84,6 @@ class StatisticsCollector(RunListener):
 
     @override
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
-        """Note the part of a scenario's schedules that was played."""
         self._schedules[digest] = coverage
 
     def statistics(self) -> RunStatistics:

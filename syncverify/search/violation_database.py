@@ -172,7 +172,6 @@ class ViolationServer(ExampleDatabase):
 
     @override
     def save(self, key: bytes, value: bytes) -> None:
-        """Save an entry."""
         with self._reached():
             self._entries.save(key, value)
 
@@ -184,6 +183,5 @@ class ViolationServer(ExampleDatabase):
 
     @override
     def delete(self, key: bytes, value: bytes) -> None:
-        """Delete an entry."""
         with self._reached():
             self._entries.delete(key, value)

@@ -13,7 +13,6 @@ from typing import Any, Final
 from syncverify.errors import UsageError
 from syncverify.scenario.settings import SETTINGS, SettingKind
 
-# Names of settings by key.
 _NAMES: Final = {
     setting.option: name for name, setting in SETTINGS.items() if setting.is_of_project
 }

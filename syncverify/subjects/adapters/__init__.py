@@ -221,7 +221,6 @@ class RevealingOptimizer(torch.optim.Optimizer):
     @override
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure
-        """Set each parameter that has a gradient to the gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
