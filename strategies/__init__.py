@@ -36,8 +36,6 @@ Most functions that return a strategy cache it: Hypothesis validates each new st
 which takes longer than one draw from it.
 """
 
-from __future__ import annotations
-
 if __name__ == "strategies":  # as it lies in a checkout
     raise ImportError(
         f"expected the name 'syncverify.{__name__}', got {__name__!r}, the folder of a "

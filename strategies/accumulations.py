@@ -1,7 +1,5 @@
 """Strategies for optimizer steps and their micro-batches."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

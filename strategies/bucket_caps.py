@@ -1,7 +1,5 @@
 """Strategies for bucket caps."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

@@ -3,8 +3,6 @@
 Everything else becomes small, so that a large scenario costs a few usual ones.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -51,12 +49,7 @@ def enlarged_scenarios(
     """Return a scenario itself, or one time out of twelve one with a large number.
 
     A few parameters more than usual come with several steps, and with all micro-batches. Shrinks
-    toward the scenario itself.
-
-    Args:
-        max_ranks: Largest usual number of ranks.
-        size: Value of the topic `size` that each scenario gets; None for one out of twelve.
-        capabilities: Contract that the scenario keeps.
+    toward the scenario itself. The arguments are those of `scenarios`.
     """
     sizes = _sizes(capabilities, has_many_ranks=max_ranks >= MANY["ranks"] - 1)
     if scenario.module != PLAIN:

@@ -6,8 +6,6 @@ Note [The last choice]
     Scenarios without the word stay the same, and so do all scenarios after it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable
@@ -21,8 +19,13 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.contract_meshes import covers_all
 from syncverify.scenario.feature_table import CANCELLING, MANY, PLAIN, TABLE, ZERO
 from syncverify.scenario.features import mesh_features
-from syncverify.scenario.layout import is_managed
-from syncverify.scenario.other_meshes import RESHAPED, TRANSPOSED, on_mesh, other_mesh
+from syncverify.scenario.layout import (
+    RESHAPED,
+    TRANSPOSED,
+    is_managed,
+    on_mesh,
+    other_mesh,
+)
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import PARTIAL
 from syncverify.scenario.words import may_be_drawn

@@ -1,7 +1,5 @@
 """Strategies for device meshes."""
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Strategies for `torch.nn` modules and their parameters."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import replace

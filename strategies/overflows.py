@@ -1,7 +1,5 @@
 """Scenarios in which the gradient of one parameter overflows, or has terms that cancel out."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 from typing import Any

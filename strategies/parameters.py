@@ -5,8 +5,6 @@ follows. Hypothesis deletes only a few consecutive choices at a time, so superfl
 parameters would survive shrinking if every field took a choice.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from dataclasses import replace

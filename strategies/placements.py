@@ -1,7 +1,5 @@
 """Strategies for DTensor placements."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 

@@ -1,7 +1,5 @@
 """Strategies for schedules: the choices that timing would make in a run."""
 
-from __future__ import annotations
-
 import functools
 
 from hypothesis import strategies as st

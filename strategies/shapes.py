@@ -1,7 +1,5 @@
 """The strategy for tensor shapes."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Strategies for the words of a training program: backward, streams, order, steps, uses."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 

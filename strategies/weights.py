@@ -1,7 +1,5 @@
 """Weighted choices: mostly a usual value, now and then one of a rare kind."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -28,7 +28,6 @@ from syncverify.report.observed import (
 )
 from syncverify.report.report import Report
 from syncverify.report.run import annotations_of_run, diagnosis, violation_text
-from syncverify.scenario.contract_file import contract_text
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.scenario.settings import (
@@ -42,6 +41,7 @@ from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Judge
 from syncverify.search.observation import Observing
 from syncverify.search.shrinking import with_needed_features
+from syncverify.subjects.contract_choice import contract_text
 from syncverify.subjects.subject import Subject, resolve
 
 

@@ -21,8 +21,12 @@ from syncverify.playing.program.modules.layers import naming_layer, require_fini
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import CANCELLING, PLAIN
-from syncverify.scenario.layout import contributing_ranks, is_managed, local_shape
-from syncverify.scenario.other_meshes import mesh_of
+from syncverify.scenario.layout import (
+    contributing_ranks,
+    is_managed,
+    local_shape,
+    mesh_of,
+)
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 

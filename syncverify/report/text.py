@@ -18,7 +18,7 @@ from syncverify.report.report import Report
 from syncverify.scenario import specs
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, PLAIN, meaning
-from syncverify.scenario.other_meshes import mesh_of
+from syncverify.scenario.layout import mesh_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import Decision
 from syncverify.trace.source_lines import CodeLine, with_code

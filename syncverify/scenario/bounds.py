@@ -4,8 +4,6 @@ Tokens, reports and saved violations come from other people and machines. Every 
 is compared with a bound before anything is allocated.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from syncverify.errors import UsageError
@@ -33,7 +31,6 @@ MAX_OBSERVED_ELEMENTS: Final = 2**27
 # Gradients that a run observes: each costs half a millisecond of a rank's time.
 MAX_OBSERVED_GRADIENTS: Final = 2**17
 MAX_BUCKET_CAP_BYTES: Final = 2**50  # subjects take it as a float of MiB
-MAX_GROUP: Final = MAX_PARAMETERS
 MAX_TIMES_LISTED: Final = 16
 MAX_NAME_LENGTH: Final = 200
 MAX_FILE_BYTES: Final = 2**26  # a report of 1,000 violations takes 10 MB
@@ -45,11 +42,7 @@ MAX_SECONDS: Final = 7 * 24 * 3600  # clocks of threads overflow at 300 years
 
 
 def check_ranks(backend: str, num_ranks: int) -> None:
-    """Refuse a world that is too large for a backend.
-
-    Raises:
-        UsageError: The world has more ranks than the backend plays.
-    """
+    """Refuse a world of more ranks than a backend plays, by `UsageError`."""
     if num_ranks > MAX_RANKS[backend]:
         raise UsageError(
             f"expected ranks <= {MAX_RANKS[backend]} on {backend}, got {num_ranks}"

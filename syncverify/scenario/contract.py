@@ -1,7 +1,5 @@
 """The contract of a subject: the scenarios that it covers, and its promises."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -128,11 +126,7 @@ class Capabilities:
     outside: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Make a set of each collection of features; refuse a text, whose set has letters.
-
-        Raises:
-            UsageError: A field has a value that it does not take.
-        """
+        """Make a set of each collection of features; refuse other values by `UsageError`."""
         for field, words in CHOICES.items():
             if getattr(self, field) not in words:
                 _refuse(field, " or ".join(map(repr, words)), getattr(self, field))

@@ -4,8 +4,6 @@ Strategies draw from these lists and `Space` counts them, so a value that a cont
 out is neither drawn nor missed.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

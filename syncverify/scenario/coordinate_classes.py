@@ -16,14 +16,11 @@ The ranks that play form a grid. If one of them is in a communicator along some 
 then all classes along these axes play as well, and their logs can be compared.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator
 
-from syncverify.scenario.layout import strides
-from syncverify.scenario.other_meshes import meshes_of
+from syncverify.scenario.layout import meshes_of, strides
 from syncverify.scenario.specs import REPLICATE, MeshSpec, ParameterSpec, sharded_dim
 
 

@@ -15,14 +15,13 @@ buckets that no rank reduces, a dtype of a frozen parameter, an event after the 
 A judged step has a backward and a `wait()`, and no collective that is meant to fail came before.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from syncverify.scenario import step_plan
 from syncverify.scenario.contract import EVERYTHING
@@ -90,7 +89,7 @@ class Coverage:
             found |= {*refusable_features(scenario, own, refused_in)}
         return found
 
-    def update(self, other: Coverage) -> None:
+    def update(self, other: Self) -> None:
         """Add the counts of another search."""
         self.num_scenarios += other.num_scenarios
         self.applied.update(other.applied)

@@ -3,8 +3,6 @@
 No other module of `syncverify` imports torch's private `_StridedShard`.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import torch

@@ -6,8 +6,6 @@ variant is spelled `value/variant`: a contract covers a feature with all its var
 promises the same of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Self

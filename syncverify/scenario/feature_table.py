@@ -4,8 +4,6 @@ Strategies, contracts, coverage, reports and pages read this table. A new row ne
 the rank program that plays it; most topics then draw it as they draw their other words.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -22,13 +20,14 @@ from syncverify.scenario.feature_row import (
     never,
 )
 from syncverify.scenario.layout import (
+    RESHAPED,
+    TRANSPOSED,
     contributing_ranks,
     local_bytes,
     local_shape,
     most_group_bytes,
     reduce_axes,
 )
-from syncverify.scenario.other_meshes import RESHAPED, TRANSPOSED
 from syncverify.scenario.specs import (
     ABSENT,
     OWN_MESH,

@@ -5,8 +5,6 @@ Each feature demands one of two promises from a subject: `right`, the right grad
 `Capabilities` names the features that a subject promises.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -1,7 +1,5 @@
 """Names of features in a contract: refuse unknown names, and names without effect."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Iterable, Iterator
@@ -28,11 +26,7 @@ _PLAIN: Final = frozenset(map(str, FEATURES)) - _OPTIONAL
 
 
 def check_names(capabilities: Capabilities, *, subject: str) -> None:
-    """Refuse a contract with a name that means nothing, or that leaves no scenario.
-
-    Raises:
-        UsageError: A name is unknown or without effect, or no scenario is left.
-    """
+    """Refuse an unknown or idle name, and a contract without a scenario, by `UsageError`."""
     if mistake := next(_mistakes(capabilities), ""):
         raise UsageError(f"contract of subject {subject!r}: {mistake}")
     if any(_is_plain_value(name) for name in capabilities.outside):

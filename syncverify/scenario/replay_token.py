@@ -6,8 +6,6 @@ fields at their defaults are left out to keep it short. A checksum keeps a misty
 replaying another scenario.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -125,11 +123,7 @@ def _token(packed: list[Any]) -> str:
 
 
 def decode(token: str) -> Reproducer:
-    """Return the reproducer of a token; white space around the token does not matter.
-
-    Raises:
-        ScenarioFormatError: The text is no token of a scenario, or a token of another version.
-    """
+    """Return the reproducer of a token; another text is a `ScenarioFormatError`."""
     return _read(token, _unpack_reproducer)
 
 
@@ -186,13 +180,7 @@ def load(token_or_file: str) -> Reproducer:
 
 
 def load_program(token_or_file: str) -> ProgramPlay | None:
-    """Return how a token plays a program; None for the token of a scenario.
-
-    The scenario is not unpacked: it may train a layer that this process does not know yet.
-
-    Raises:
-        ScenarioFormatError: As for `load`.
-    """
+    """Return how a token plays a program; None for a scenario, which is not unpacked."""
     return _read(
         _token_in(token_or_file),
         lambda packed: _unpack_program(packed) if _is_of_program(packed) else None,
@@ -215,11 +203,7 @@ def _without_index(path: str) -> tuple[str, str | None]:
 
 
 def file_text(token_or_file: str) -> str | None:
-    """Return the text of a file, whose path may end in `#N`; None for a token.
-
-    Raises:
-        ScenarioFormatError: The file cannot be read.
-    """
+    """Return the text of a file, also of `PATH#N`, or None; it may be a `ScenarioFormatError`."""
     name, _ = _without_index(token_or_file)
     path = Path(name)
     if _ANY_VERSION.match(token_or_file) or not _is_file(path):
@@ -339,11 +323,7 @@ def _is_of_program(packed: list[Any]) -> bool:
 
 
 def _unpack_program(packed: list[Any]) -> ProgramPlay:
-    """Return the play that a token holds.
-
-    Raises:
-        ValueError: The token holds something else.
-    """
+    """Return the play that a token holds; other contents are a `ValueError`."""
     name, cause, faces = packed
     ((face, (options, arguments)),) = faces.items()
     if face not in _OPTIONS:

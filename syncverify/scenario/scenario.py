@@ -5,8 +5,6 @@ and played on any backend. Its JSON carries a version: a reader refuses an unkno
 version, and never misreads it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
@@ -115,7 +113,7 @@ class Scenario(Pasteable):
         return dict(_listed(self))
 
     @classmethod
-    def from_json(cls, data: object) -> Scenario:
+    def from_json(cls, data: object) -> "Scenario":
         """Return the scenario of a result of `to_json`, or of its parsed JSON text.
 
         Raises:

@@ -6,8 +6,6 @@ option 0 is the machine's default. A schedule is the list of the numbers taken. 
 schedule together fix a run, bit for bit.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -57,11 +55,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Return the schedule of a result of `to_json`, or of its parsed JSON text.
-
-        Raises:
-            ScenarioFormatError: The data is not a schedule.
-        """
+        """Return the schedule of parsed JSON; other data are a `ScenarioFormatError`."""
         if not isinstance(data, list):
             raise ScenarioFormatError("malformed schedule: expected a list of choices")
         return cls(tuple(data))
@@ -105,11 +99,7 @@ class ScheduleChoice:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the choice that a user wrote: `default`, `drawn`, `all[:N]` or `pct[:N]`.
-
-        Raises:
-            UsageError: The text is none of these.
-        """
+        """Return the choice `default`, `drawn`, `all[:N]` or `pct[:N]`, or raise `UsageError`."""
         match = re.fullmatch(r"(default|drawn)|(all|pct)(?::([1-9][0-9]{0,8}))?", text)
         if match is None:
             raise UsageError(

@@ -13,8 +13,6 @@ Within the bounds nothing else is left out. The order of parameters is no symmet
 is that of steps.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -69,11 +67,7 @@ class SmallScope:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the scope that a user wrote, such as `ranks=2,words=event+launch`.
-
-        Raises:
-            UsageError: A name is unknown, or a value out of range.
-        """
+        """Return the scope of `ranks=2,words=event+launch` and the like, or raise `UsageError`."""
         given = dict[str, Any]()
         for part in filter(None, text.split(",")):
             name, _, value = part.partition("=")

@@ -5,8 +5,6 @@ A pair that cannot occur is left out, with its reason. A focus is one topic of t
 special values most scenarios shall have.
 """
 
-from __future__ import annotations
-
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator
@@ -30,7 +28,7 @@ from syncverify.scenario.feature_table import (
     over,
 )
 from syncverify.scenario.features import features_of
-from syncverify.scenario.other_meshes import TRANSPOSED
+from syncverify.scenario.layout import TRANSPOSED
 from syncverify.scenario.scenario import Scenario
 
 _OF_NO_ROW: Final = Row("")
@@ -158,11 +156,7 @@ class Space:
         return Feature("module", "mlp") if is_layer else feature
 
     def require_scenarios(self) -> None:
-        """Refuse a contract that leaves no scenario.
-
-        Raises:
-            UsageError: A contract leaves out each value of a topic, on so many ranks.
-        """
+        """Refuse a contract that leaves no scenario on so many ranks, by `UsageError`."""
         topic = self.missing_topic()
         if topic is not None:
             raise UsageError(
@@ -181,11 +175,7 @@ class Space:
         return None
 
     def require_focus(self, topic: str) -> None:
-        """Refuse a focus that does not exist, or of which no special value is left.
-
-        Raises:
-            UsageError: The topic is refused; the message names the nearest one.
-        """
+        """Refuse an unknown focus, or one without a special value left, by `UsageError`."""
         if topic not in FOCUS_TOPICS:
             near = difflib.get_close_matches(topic, FOCUS_TOPICS, n=1, cutoff=0.4)
             raise UsageError(

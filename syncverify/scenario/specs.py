@@ -1,7 +1,5 @@
 """Specs of the mesh and of a parameter: the parts that scenarios are made of."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, fields

@@ -4,8 +4,6 @@ Pure functions of a scenario. The rank program runs by this plan and the referen
 it, so the two cannot disagree. Step `num_steps` is the plain backward after `unbind()`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

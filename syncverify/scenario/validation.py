@@ -4,8 +4,6 @@ The checks read a scenario from its JSON as well as one that Python code made, s
 nothing for granted, not even the types.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 from syncverify.errors import ScenarioFormatError, UnknownLayerError
 from syncverify.scenario import bounds
 from syncverify.scenario.feature_table import OWN_LAYERS, PLAIN, TABLE, WORDS
-from syncverify.scenario.other_meshes import TRANSPOSED, mesh_of
+from syncverify.scenario.layout import TRANSPOSED, mesh_of
 from syncverify.scenario.specs import (
     ABSENT,
     DTYPES,
@@ -98,7 +96,7 @@ def _limits(
     numel = 0
     for parameter in parameters:
         yield bounds.MAX_DIMS, len(parameter.global_shape), "dims"
-        yield bounds.MAX_GROUP, parameter.group, "as the index of a group"
+        yield bounds.MAX_PARAMETERS, parameter.group, "as the index of a group"
         yield bounds.MAX_TIMES_LISTED, parameter.num_listed, "times in a group"
         for size in parameter.global_shape:
             yield bounds.MAX_ELEMENTS, size, "elements"
@@ -149,11 +147,7 @@ def check_step_events(events: tuple[str, ...], num_steps: int) -> None:
 
 
 def check_words(scenario: object, parameters: tuple[ParameterSpec, ...]) -> None:
-    """Refuse a word that the feature table does not have in the word's topic.
-
-    Raises:
-        UnknownLayerError: The word names no module that this process knows.
-    """
+    """Refuse a word that its topic does not have; an unknown module is an `UnknownLayerError`."""
     for topic in WORDS:
         known = (*WORDS[topic], *(OWN_LAYERS if topic == "module" else ()))
         is_of_scenario = TABLE[topic].part == "scenario"

@@ -1,7 +1,5 @@
 """Words at the places of a scenario: which words a topic allows, and scenarios with another word."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any

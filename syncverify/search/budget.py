@@ -1,4 +1,4 @@
-"""Limits on the runs of a judge: time, number of runs, slow runs, hangs.
+"""Limits on the runs of a judge, by time, number, slow runs and hangs; the search within them.
 
 A time limit ends a search. Numbers of runs end shrinking: they do not depend on the speed of
 the machine, so equal seeds give equal reports.
@@ -10,15 +10,17 @@ Note [After a hang]
     contract is played. The report lists in one line what was not tried.
 """
 
-from __future__ import annotations
-
+import contextlib
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from syncverify.trace.run import Fault
 
+Found = TypeVar("Found")
+Form = TypeVar("Form")
 # A run that ends in a fault on a backend other than `sim`, or in a hang, may take seconds.
 # Three of them are enough to report the fault.
 _MAX_SLOW_RUNS = 3
@@ -106,3 +108,25 @@ def _place_in_bind(fault: Fault | None) -> str:
     if fault is None or (fault.phase, fault.step) != ("bind", 0):
         return ""
     return "\n".join((fault.identity, *map(str, fault.details)))
+
+
+def smallest(
+    found: Found,
+    smaller: Callable[[Found], Iterable[Form]],
+    shown_in: Callable[[Form, Found], Found | None],
+) -> Found:
+    """Return a finding in the smallest form that shows it, as far as a budget allows.
+
+    Args:
+        found: The finding as it was met.
+        smaller: Yields smaller forms of a finding, the most promising ones first.
+        shown_in: Plays a form, and returns the finding as that shows it, or None. An
+            `OutOfBudgetError` ends the search.
+    """
+    forms = iter(smaller(found))
+    with contextlib.suppress(OutOfBudgetError):
+        while (form := next(forms, None)) is not None:
+            less = shown_in(form, found)
+            if less is not None:
+                found, forms = less, iter(smaller(less))
+    return found

@@ -1,7 +1,5 @@
 """The shards of a search that were played, in a file that is never half written."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import pickle
@@ -46,12 +44,6 @@ class DoneShards:
     # Results of later shards, by number: see Note [Merged in the order of shards].
     waiting: Mapping[int, SearchResult] = field(default_factory=dict)
     saved_before: frozenset[str] = frozenset()  # tokens that earlier searches had saved
-
-    @property
-    def num_examples(self) -> int:
-        """Number of scenarios that were played."""
-        waiting = (each.num_examples for each in self.waiting.values())
-        return self.result.num_examples + sum(waiting)
 
     def has(self, number: int) -> bool:
         """Tell whether a shard was played."""
@@ -115,11 +107,7 @@ class CampaignFile:
         return cls(parent / f"{kind}-{name}.shards", key)
 
     def __enter__(self) -> Self:
-        """Return the file, which no other process uses now.
-
-        Raises:
-            UsageError: Another process uses it, or the folder takes no file.
-        """
+        """Take the file; raise `UsageError` if a process uses it, or the folder takes no file."""
         try:
             make_ignored_folder(self.path.parent)
             self._lock.acquire()
@@ -136,11 +124,7 @@ class CampaignFile:
         self._lock.release()
 
     def read(self) -> DoneShards | None:
-        """Return the shards played; None without a file, or with one of another key.
-
-        Raises:
-            UsageError: The file is damaged, or no file of this package.
-        """
+        """Return the shards of this key, or None; a damaged file is a `UsageError`."""
         try:
             header, _, content = self.path.read_bytes().partition(b"\n")
         except FileNotFoundError:
@@ -158,11 +142,7 @@ class CampaignFile:
         return done
 
     def write(self, done: DoneShards, *, at_once: bool = False) -> None:
-        """Write the shards played if they are new and the last write is not too near, or at once.
-
-        Raises:
-            UsageError: The file cannot be written; the shards before are still there.
-        """
+        """Write new shards, at once or a while after the last write; `UsageError` if it fails."""
         began = time.monotonic()
         if done is self._written or not (at_once or began >= self._next_write):
             return

@@ -1,7 +1,5 @@
 """Random scenarios: a sequence that depends on a seed alone, and that can be shrunk."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 from collections.abc import Callable
@@ -70,9 +68,7 @@ class Drawing:
     num_examples: int
     random_seed: int
     focus: str | None = None  # topic of which most scenarios have a special value
-    # Value of the topic `size` that each scenario gets if the contract lets it; None for a rare
-    # one.
-    size: str | None = None
+    size: str | None = None  # as for `scenarios`
 
     def __post_init__(self) -> None:
         """Refuse a contract that leaves no scenario of so few ranks."""
@@ -97,7 +93,6 @@ class Drawing:
             body: Takes a scenario and a function that draws a schedule for it. If it raises
                 `ReproducedError` and the phases include `shrink`, Hypothesis shrinks the
                 scenario. If it raises `EndedError`, the sequence ends. Any other error is raised.
-            phases: Phases of Hypothesis.
         """
         failures: list[BaseException] = []
 

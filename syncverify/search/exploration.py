@@ -1,7 +1,5 @@
 """Play all scenarios of a sequence once, and note what they show. Nothing is shrunk."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -80,12 +78,7 @@ class Exploration:
         self.coverage = Coverage(space)
 
     def play(self, scenarios: Drawing | Listed) -> dict[bytes, int]:
-        """Play the scenarios of a sequence, some of them twice, until the budget ends.
-
-        Returns:
-            The number of decisions of each schedule that was drawn, by the digest of the
-            scenario.
-        """
+        """Play a sequence, some scenarios twice, within the budget; return `SearchResult.draws`."""
         judge, draws = self.judge, dict[bytes, int]()
 
         def explore_one(scenario: Scenario, draw: Draw) -> None:

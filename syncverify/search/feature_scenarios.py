@@ -8,8 +8,6 @@ Note [Words are put in, the rest is drawn]
     times as long.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import random

@@ -1,7 +1,5 @@
 """A violation together with the scenario and the schedule that show it, and its diagnosis."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 

@@ -15,8 +15,6 @@ of the user's test.
 A fuzzer such as HypoFuzz reports no play. Its failures have the violation and the replay line.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import sys

@@ -1,7 +1,5 @@
 """Play scenarios with chosen schedules, and judge each run once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -91,7 +89,8 @@ _Explored = tuple[JudgedRun, ScheduleCoverage | None]
 class Judge:
     """Plays and judges: each scenario with each schedule once.
 
-    `choice` says which schedules are played, `random_seed` is the seed of random priorities.
+    `choice` says which schedules are played, `random_seed` is the seed of random priorities. A
+    play may raise `OutOfBudgetError`.
     """
 
     subject: Subject
@@ -116,9 +115,6 @@ class Judge:
 
         `draw` draws a schedule of up to a number of decisions. With `twice`, the default
         schedule is played twice, and both runs are compared.
-
-        Raises:
-            OutOfBudgetError: The judge may make no more runs.
         """
         first = self.judge_schedule(scenario, DEFAULT_SCHEDULE, twice=twice)
         if not isinstance(self.backend, SimBackend):
@@ -167,20 +163,12 @@ class Judge:
     def shown_in(
         self, scenario: Scenario, found: FoundViolation
     ) -> FoundViolation | None:
-        """Return a violation as another scenario shows it with the same schedule, or None.
-
-        Raises:
-            OutOfBudgetError: The judge may make no more runs.
-        """
+        """Return a violation as another scenario shows it with the same schedule, or None."""
         judged = self.judge_schedule(scenario, found.schedule)
         return judged.violations.get(found.violation.identity)
 
     def judge_reproducer(self, reproducer: Reproducer) -> JudgedRun:
-        """Return a run like that of the search: played twice for a violation that two runs show.
-
-        Raises:
-            OutOfBudgetError: The judge may make no more runs.
-        """
+        """Return a run like that of the search: played twice for a violation that two runs show."""
         twice = reproducer.property == subject_is_deterministic.__name__
         return self.judge_schedule(
             reproducer.scenario, reproducer.schedule, twice=twice

@@ -7,8 +7,6 @@ Note [Functions are probed, and nothing else]
     class bodies ran when the subject was imported, so they do not count.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import inspect

@@ -12,8 +12,6 @@ Note [The last scenarios of a search]
     scenario.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

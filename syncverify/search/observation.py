@@ -5,8 +5,6 @@ violation whose identity is known from plain steps, or from a companion of the f
 nothing about the feature and does not count.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,13 +28,12 @@ from syncverify.scenario.settings import (
     OBSERVED_SCENARIOS,
     OBSERVED_SIMPLER,
 )
-from syncverify.search.budget import OUT_OF_TIME, Budget, OutOfBudgetError
+from syncverify.search.budget import OUT_OF_TIME, Budget, OutOfBudgetError, smallest
 from syncverify.search.feature_scenarios import FeatureScenarios, scenarios_of
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Backend, Identity, Judge, JudgedRun
 from syncverify.search.result import distinct_identities
 from syncverify.search.smaller_scenarios import simpler_scenarios
-from syncverify.search.smallest import smallest
 from syncverify.subjects.subject import Subject
 
 Rating = Literal["wrong", "hangs", "unclear", "refused", "right", "not tried"]
@@ -131,18 +128,6 @@ def observe(
         yield observing.result(ignored)
 
 
-def _observing(
-    feature: str, subject: Subject, backend: Backend, plan: Observing
-) -> _FeatureObservation:
-    listed = scenarios_of(
-        feature, subject.capabilities, plan.max_ranks, plan.random_seed
-    )
-    asked = replace(subject, capabilities=listed.capabilities)
-    budget = Budget(deadline=plan.deadline)
-    judge = Judge(asked, backend, ScheduleChoice(), plan.random_seed, budget)
-    return _FeatureObservation(listed, judge, plan)
-
-
 @dataclass(slots=True)
 class _FeatureObservation:
     """The observation of one feature."""
@@ -221,6 +206,18 @@ class _FeatureObservation:
             )
         except EnvironmentNotSupportedError:  # of a scenario on the way
             return found
+
+
+def _observing(
+    feature: str, subject: Subject, backend: Backend, plan: Observing
+) -> _FeatureObservation:
+    listed = scenarios_of(
+        feature, subject.capabilities, plan.max_ranks, plan.random_seed
+    )
+    asked = replace(subject, capabilities=listed.capabilities)
+    budget = Budget(deadline=plan.deadline)
+    judge = Judge(asked, backend, ScheduleChoice(), plan.random_seed, budget)
+    return _FeatureObservation(listed, judge, plan)
 
 
 def _rated(judged: JudgedRun, ignored: Collection[Identity]) -> RatedRun | None:

@@ -22,12 +22,11 @@ all: a parameter alone tells. That is tried for these two alone, since a paramet
 another bucket, which may have another mistake.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from syncverify.judge.consequences import last_form, may_cause, other_forms, shown_by
 from syncverify.judge.properties import ALL_PROPERTIES
@@ -69,7 +68,7 @@ class Occurrences:
     # The identity that explains another one, as further runs have shown.
     joined: dict[Identity, Identity] = field(default_factory=dict)
 
-    def update(self, later: Occurrences) -> None:
+    def update(self, later: Self) -> None:
         """Take in the occurrences of a later search; of two violations the earlier one stays."""
         self.first = {**later.first, **self.first}
         self.own = {**later.own, **self.own}

@@ -7,8 +7,6 @@ Note [State without calls]
     subject; of others only the class is shown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import math
@@ -17,7 +15,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 import torch
 
@@ -109,7 +107,7 @@ class Spot(_AtPath):
             return not self.elements
         return type(self.value) in _PLAIN and self.value in (0, "")
 
-    def set_to(self, before: Spot | None) -> None:
+    def set_to(self, before: Self | None) -> None:
         """Give the spot the value of before; None takes an attribute away."""
         if before is None:
             if self.parts[-1].kind == "attribute":

@@ -1,7 +1,5 @@
 """A scenario that is played once more: for a replay, a page, a script or one play by hand."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -62,7 +60,6 @@ class _LastRun(RunListener):
 
     @override
     def run_judged(self, scenario: Scenario, run: Run, *, is_refused: bool) -> None:
-        """Keep a run."""
         self.run = run
 
 
@@ -117,13 +114,7 @@ def shown_again(
 
 
 def observing(subject: Subject, scenario: Scenario) -> Subject:
-    """Return the subject as one that may refuse each feature of a scenario beyond its contract.
-
-    The scenario is one that a user chose.
-
-    Raises:
-        UsageError: The contract leaves out a value of plain steps that the scenario has.
-    """
+    """Let a subject refuse features beyond its contract; a plain one is a `UsageError`."""
     own = subject.capabilities
     newer = {*own.newer_features}
     found = features_outside(scenario, own)

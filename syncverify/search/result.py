@@ -1,7 +1,5 @@
 """The statistics and the result of a search, and the merged result of several."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,7 +84,6 @@ class StatisticsCollector(RunListener):
 
     @override
     def schedules_played(self, digest: bytes, coverage: ScheduleCoverage) -> None:
-        """Note the part of a scenario's schedules that was played."""
         self._schedules[digest] = coverage
 
     def statistics(self) -> RunStatistics:

@@ -8,8 +8,6 @@ under a key of its own, so that the next run knows that there is shrinking left 
 that is interrupted, killed or out of memory thus loses no violation that it has met.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -219,11 +217,7 @@ def replay_saved(
 def _judged_again(
     saved: SavedViolations, judge: Judge, reproducer: Reproducer, *, is_shrunk: bool
 ) -> JudgedRun | None:
-    """Return the run of one entry, or None for an entry that may not or cannot be played.
-
-    Raises:
-        InternalError: The harness failed; the next run does not meet the entry again.
-    """
+    """Return the run of one entry, None if it cannot be played; drop it if the harness fails."""
     try:
         return judge.judge_reproducer(reproducer)
     except OutOfBudgetError:

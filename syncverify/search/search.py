@@ -15,8 +15,6 @@ chance: each scenario that is larger than all before it, the first few with seve
 step, and the scenarios of violations in the end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Collection

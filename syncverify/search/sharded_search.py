@@ -8,8 +8,6 @@ Note [Merged in the order of shards]
     a result is merged when all shards before it are. Those that end early wait for them.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re
@@ -125,10 +123,10 @@ class _Exploration:
     def __post_init__(self) -> None:
         """Begin with what earlier calls have met."""
         self.packed = pack_subject(self.subject)
-        self.num_played = self.done.num_examples
-        met = self.done.with_all({}).result.met
-        for identity in met.reported():
-            self.hear(met.own[identity])
+        known = self.done.with_all({}).result
+        self.num_played = known.num_examples
+        for identity in known.met.reported():
+            self.hear(known.met.own[identity])
 
     def play(self, crew: Crew) -> DoneShards:
         """Play the shards that are left, and return all that is known."""

@@ -9,8 +9,6 @@ An exhaustive search plays every scenario of a small scope, with a schedule of e
 within a bound. Its shards are parts of a list.
 """
 
-from __future__ import annotations
-
 import functools
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -50,11 +48,7 @@ _MOST_CLASSES: Final = 1000  # of the schedules of one scenario
 def scenarios_within(
     scope: SmallScope, capabilities: Capabilities
 ) -> tuple[Scenario, ...]:
-    """Return each scenario of a contract within a scope.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return each scenario of a contract within a scope; raise `UsageError` if there is none."""
     listed = tuple(scope.scenarios(capabilities))
     if not listed:
         raise UsageError(f"the contract leaves no scenario within {scope}")
@@ -62,11 +56,7 @@ def scenarios_within(
 
 
 def exhaustive_settings(settings: Settings, capabilities: Capabilities) -> Settings:
-    """Return the settings of a search that plays all scenarios of its scope.
-
-    Raises:
-        UsageError: A setting asks for something else.
-    """
+    """Return the settings that play all of a scope; raise `UsageError` for contrary ones."""
     if settings.backend != "sim":
         raise UsageError(
             f"an exhaustive search plays all schedules, which takes the backend sim, and not "

@@ -4,8 +4,6 @@ All limits are numbers of runs, not seconds, so equal seeds give equal reports o
 on a slow machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.features import size_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule
-from syncverify.search.budget import OUT_OF_TIME, OutOfBudgetError, is_hang
+from syncverify.search.budget import OUT_OF_TIME, OutOfBudgetError, is_hang, smallest
 from syncverify.search.drawing import Drawing, EndedError, ReproducedError
 from syncverify.search.found_violation import FoundViolation
 from syncverify.search.judge import Draw, Judge, JudgedRun
@@ -29,7 +27,6 @@ from syncverify.search.smaller_scenarios import (
     simpler_scenarios,
     with_one_feature_less,
 )
-from syncverify.search.smallest import smallest
 
 _MAX_SHRINK_RUNS = 300
 _MAX_SIMPLER_RUNS = 100

@@ -4,18 +4,10 @@ Hypothesis makes single choices smaller. A mesh with fewer ranks needs other cho
 it, so the violation may vanish, and four ranks stay where two are enough. Here one thing is
 left out and everything else stays.
 
-=========================== ==========================================================
-`simpler_scenarios`         one axis, rank, parameter, step or micro-batch less
-`with_one_feature_less`     one feature less, in the same world
-`parts_of`                  small parts of the scenario, the smallest first
-=========================== ==========================================================
-
-The first two go down from a scenario: each one that still fails is a step. Where a failing run
-takes seconds, a search goes up instead: parts that hold cost little, and the first one that fails
-is the last one that is played.
+`simpler_scenarios` and `with_one_feature_less` go down from a scenario: each one that still fails
+is a step. Where a failing run takes seconds, a search goes up instead, by `parts_of`: parts that
+hold cost little, and the first one that fails is the last one that is played.
 """
-
-from __future__ import annotations
 
 import contextlib
 import itertools
@@ -34,7 +26,7 @@ from syncverify.scenario.features import (
     optional_features,
     parameter_features,
 )
-from syncverify.scenario.other_meshes import TRANSPOSED, on_mesh
+from syncverify.scenario.layout import TRANSPOSED, on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import (
     ABSENT,
@@ -46,9 +38,7 @@ from syncverify.scenario.specs import (
 )
 from syncverify.scenario.words import unless_plain, with_word, words_at
 
-# New values of fields of a scenario.
-_Changes = dict[str, Any]
-
+_Changes = dict[str, Any]  # new values of fields of a scenario
 _PLAIN_WORDS: Final[_Changes] = {
     name: topic.plain_word
     for name, topic in TABLE.items()

@@ -7,8 +7,6 @@ this module uses a private one. The package `redis` is an extra, and is imported
 server.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat
@@ -174,7 +172,6 @@ class ViolationServer(ExampleDatabase):
 
     @override
     def save(self, key: bytes, value: bytes) -> None:
-        """Save an entry."""
         with self._reached():
             self._entries.save(key, value)
 
@@ -186,6 +183,5 @@ class ViolationServer(ExampleDatabase):
 
     @override
     def delete(self, key: bytes, value: bytes) -> None:
-        """Delete an entry."""
         with self._reached():
             self._entries.delete(key, value)

@@ -6,8 +6,6 @@ Note [What a file may hold]
     plain values are called: those of this package, sets, counters and devices.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import os
@@ -32,11 +30,7 @@ _PLAIN: Final = (
 
 
 def plain_value(content: bytes) -> Any:
-    """Return a pickled value; see Note [What a file may hold].
-
-    Raises:
-        UsageError: It is no plain value.
-    """
+    """Return a pickled value, or raise `UsageError`: see Note [What a file may hold]."""
     return _PlainUnpickler(io.BytesIO(content)).load()
 
 
@@ -55,11 +49,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file beside another one, which it replaces when it is complete.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a file beside another one, which it replaces when it is complete."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_bytes(content)
@@ -71,11 +61,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def make_ignored_folder(path: Path) -> None:
-    """Make a folder, with a file that makes git ignore it, unless it exists.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """Make a folder, with a file that makes git ignore it, unless it exists."""
     if not path.exists():
         path.mkdir(parents=True, exist_ok=True)
         (path / ".gitignore").write_text("*\n")

@@ -2,22 +2,24 @@
 
 A module of this folder declares its subjects as literals: `SUBJECTS`, the class of each name, and
 `PACKAGE`, the package that they need beside torch. Both are read from the source: the import of a
-module fails where its package is missing.
+module fails where its package is missing, with an error that says so.
 """
 
-from __future__ import annotations
-
 import ast
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
+from importlib.metadata import PackageNotFoundError, requires
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 from syncverify.errors import SubjectError
 
 _EXAMPLES: Final = {"SUBJECTS": {"name": "Class"}, "PACKAGE": "package"}
+_DISTRIBUTION: Final = "syncverify"
+_OF_PEERS: Final = re.compile(r"([\w.-]+).*; *extra *== *['\"]peers['\"]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,7 @@ class BuiltIn:
 
 
 def declared(folder: Traversable, package: str) -> dict[str, BuiltIn]:
-    """Return the subjects that the modules of a package declare, by name.
-
-    Raises:
-        SubjectError: A module declares its subjects in a form that cannot be read.
-    """
+    """Return the subjects that the modules of a package declare, by name."""
     found = {
         name: BuiltIn(
             f"{package}.{file.name.removesuffix('.py')}:{owner}",
@@ -48,11 +46,7 @@ def declared(folder: Traversable, package: str) -> dict[str, BuiltIn]:
 
 
 def declarations(file: Traversable) -> Mapping[str, Any]:
-    """Read `SUBJECTS` and `PACKAGE` of a module, with or without annotations.
-
-    Raises:
-        SubjectError: A value is no literal of the right type.
-    """
+    """Read `SUBJECTS` and `PACKAGE` of a module; other than literals are a `SubjectError`."""
     source = file.read_text("utf-8")
     if "SUBJECTS" not in source:  # to parse all modules would take long
         return {}
@@ -86,6 +80,37 @@ def _value(statement: ast.stmt, name: str, file: Traversable) -> Any:
         f"{file}:{statement.lineno}: {name} cannot be read; expected a literal, such as "
         f"{name} = {example!r}"
     )
+
+
+def missing_package(
+    package: str, error: ModuleNotFoundError, *, options: str = "--no-deps "
+) -> ModuleNotFoundError:
+    """Return an error that names what is missing, and how to install it.
+
+    Only for a package of the extra `peers` the error has a command that installs it. Other
+    packages may be on no index, or the index may have another package of that name.
+
+    The missing module may be one that the package imports. The requirements of the package itself
+    may change torch, so the options of pip leave them out.
+    """
+    missing = (error.name or package).partition(".")[0].replace("_", "-")
+    is_known = package in packages_of_peers()
+    if package.startswith(missing):
+        how = f"; install it by `pip install {options}{package}`" if is_known else ""
+        return ModuleNotFoundError(f"{package} is missing{how}")
+    how = f"; install that by `pip install {missing}`" if is_known else ""
+    return ModuleNotFoundError(
+        f"{package} cannot be imported, since it needs {missing}, which is missing{how}"
+    )
+
+
+def packages_of_peers() -> set[str]:
+    """Return the packages of the extra `peers`, which are on the package index."""
+    try:
+        required = requires(_DISTRIBUTION) or ()
+    except PackageNotFoundError:  # a checkout that is not installed
+        return set()
+    return {found[1] for each in required if (found := _OF_PEERS.match(each))}
 
 
 BUILT_INS: Final = declared(resources.files(__package__ or ""), __package__ or "")

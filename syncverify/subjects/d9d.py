@@ -1,9 +1,7 @@
 """d9d's gradient synchronizer as a subject, unmodified."""
 
-from __future__ import annotations
-
 from syncverify.scenario.contract import Capabilities
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.built_in import missing_package
 
 SUBJECTS = {"d9d": "D9dSubject"}
 PACKAGE = "d9d"

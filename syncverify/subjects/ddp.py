@@ -12,8 +12,6 @@ Source:
     https://github.com/pytorch/pytorch/pull/89194
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """DeepSpeed's ZeRO stages 1 and 2 as subjects."""
 
-from __future__ import annotations
-
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -15,7 +13,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.built_in import missing_package
 
 SUBJECTS = {"deepspeed-zero1": "ZeroOneSubject", "deepspeed-zero2": "ZeroTwoSubject"}
 PACKAGE = "deepspeed"

@@ -1,7 +1,5 @@
 """fairscale's ShardedDataParallel, around its sharded optimizer OSS, as a subject."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -10,7 +8,7 @@ from torch import nn
 from typing_extensions import override
 
 from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.built_in import missing_package
 
 SUBJECTS = {"fairscale": "FairscaleSubject"}
 PACKAGE = "fairscale"

@@ -1,12 +1,10 @@
 """torch's FSDP2 (`fully_shard`) as a subject, with options: setters of `FSDPModule` and arguments."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import torch
 import torch.distributed as dist
@@ -118,9 +116,7 @@ class _ShardedGroup(nn.Module):
     Groups are nested, so that the loss runs while the parameters of all are unsharded.
     """
 
-    def __init__(
-        self, parameters: list[nn.Parameter], inner: _ShardedGroup | None
-    ) -> None:
+    def __init__(self, parameters: list[nn.Parameter], inner: Self | None) -> None:
         super().__init__()
         self._originals = parameters
         self.parameter_list = nn.ParameterList(

@@ -1,7 +1,5 @@
 """Megatron-core's DistributedDataParallel, and its gradient buffers, as a subject."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
 from syncverify.subjects.adapters import LossModule, ModuleAdapter
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.built_in import missing_package
 
 SUBJECTS = {
     "megatron": "MegatronSubject",

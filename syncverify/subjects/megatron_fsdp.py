@@ -1,7 +1,5 @@
 """Megatron-FSDP, from the package megatron-fsdp, as a subject."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -16,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from typing_extensions import override
 
 from syncverify.subjects.adapters import LOCAL_MEAN, LossModule, ModuleAdapter
-from syncverify.subjects.missing_package import missing_package
+from syncverify.subjects.built_in import missing_package
 
 SUBJECTS = {
     "megatron-fsdp": "MegatronFsdpSubject",

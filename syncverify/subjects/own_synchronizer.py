@@ -1,7 +1,5 @@
 """Our own synchronizer, which here also takes scenarios of ordinary parameters alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, ClassVar, Final

@@ -3,8 +3,6 @@
 It has the options of `syncverify run`, by their names without dashes at the start.
 """
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from dataclasses import dataclass, field
@@ -15,7 +13,6 @@ from typing import Any, Final
 from syncverify.errors import UsageError
 from syncverify.scenario.settings import SETTINGS, SettingKind
 
-# Names of settings by key.
 _NAMES: Final = {
     setting.option: name for name, setting in SETTINGS.items() if setting.is_of_project
 }
@@ -44,11 +41,7 @@ class ProjectFile:
 
 
 def project_file() -> ProjectFile:
-    """Read the nearest pyproject.toml, of this folder or of one above it; there may be none.
-
-    Raises:
-        UsageError: The file is no TOML, or the table has a wrong key or value.
-    """
+    """Read the nearest pyproject.toml, if there is one; a wrong table is a `UsageError`."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         file = folder / "pyproject.toml"
         if file.is_file():

@@ -1,7 +1,5 @@
 """torch's two `replicate` functions; both are private, and no other module imports them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The subject, which is the gradient synchronizer under test: find it by name."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

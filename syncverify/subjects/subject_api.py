@@ -1,7 +1,5 @@
 """The subject API: the methods that the rank program calls on a subject's instance."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterator

@@ -11,8 +11,6 @@ A class takes options if it has these attributes:
 * `options_in_ranks`: names of options that a world with fewer ranks than their value ignores.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -52,11 +50,7 @@ def split_options(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_is_no_path(name: str) -> None:
-    """Refuse options behind a path, such as `file.py:Class:x=1`.
-
-    Raises:
-        SubjectError: The name is a path with options.
-    """
+    """Refuse options behind a path, such as `file.py:Class:x=1`, by `SubjectError`."""
     path = name.partition("=")[0].rpartition(":")[0]
     if "=" in name and ("." in path or ":" in path):
         options = name.removeprefix(f"{path}:")
@@ -65,11 +59,7 @@ def check_is_no_path(name: str) -> None:
 
 @functools.cache  # one class for equal options, so that equal subjects are equal
 def with_options(original: type, base: str, given: tuple[str, ...]) -> type:
-    """Return the class of a built-in subject with options, each `name=value`.
-
-    Raises:
-        SubjectError: The class takes no options, or not these.
-    """
+    """Return the class with options, each `name=value`; other options are a `SubjectError`."""
     accepted: Mapping[str, SubjectOption] = getattr(original, "takes_options", {})
     if not accepted:
         raise SubjectError(
@@ -101,11 +91,7 @@ def narrowed(factory: Any, contract: Capabilities) -> Capabilities:
 
 
 def check_worlds(factory: Any, name: str, num_ranks: int) -> None:
-    """Refuse an option that no world of a search is large enough for.
-
-    Raises:
-        UsageError: An option has no effect on so few ranks.
-    """
+    """Refuse an option that no world of a search is large enough for, by `UsageError`."""
     for option in getattr(factory, "options_in_ranks", ()):
         value = factory.options.get(option, 1)
         if value > num_ranks:

@@ -1,7 +1,5 @@
 """Paths of objects, such as subjects: `module:attribute` or `file.py:attribute`."""
 
-from __future__ import annotations
-
 import ast
 import difflib
 import functools
@@ -122,11 +120,7 @@ def _place(lines: TracebackType | None) -> str:
 
 
 def _module(written: str) -> Any:
-    """Import a module by its name, or by the path of its file.
-
-    Raises:
-        ImportError: There is no such module or file, or another module has its name.
-    """
+    """Import a module by its name, or by the path of its file; raise `ImportError` for others."""
     file = Path(written).resolve()
     if not written.endswith(".py"):
         return importlib.import_module(written)

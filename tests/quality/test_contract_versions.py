@@ -8,10 +8,10 @@ from syncverify.command.verification.verify import verify
 from syncverify.errors import UsageError
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.contract_file import contract_text, read_contract
 from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, TABLE_VERSION
 from syncverify.search.observation import Observing, observe
+from syncverify.subjects.contract_choice import contract_text, read_contract
 from syncverify.subjects.subject import resolve
 from tests.quality.planted.graphs import RefusesLateWrites
 

@@ -11,7 +11,7 @@ import torch
 from syncverify.playing.program.model import LocalModel, build_model
 from syncverify.scenario import specs
 from syncverify.scenario.distribution import in_format, rank_tensor
-from syncverify.scenario.other_meshes import mesh_of
+from syncverify.scenario.layout import mesh_of
 from syncverify.scenario.scenario import Scenario
 
 # Names that the script gives to its own values.

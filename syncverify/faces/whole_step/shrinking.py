@@ -36,8 +36,7 @@ from syncverify.judge.whole_step.causes import (
 from syncverify.judge.whole_step.differences import OneRank
 from syncverify.judge.whole_step.factors import RELATIVE
 from syncverify.judge.whole_step.layout import Layout
-from syncverify.search.budget import Budget
-from syncverify.search.smallest import smallest
+from syncverify.search.budget import Budget, smallest
 
 _MAX_PLAYS: Final = 12
 _PARTS: Final = "micro-batches"

@@ -24,8 +24,7 @@ from syncverify.judge.reference import Reference
 from syncverify.judge.traced import launches_of
 from syncverify.playing.program.model import start_value
 from syncverify.scenario import step_plan
-from syncverify.scenario.layout import local_shape, ranks_along, reduce_axes
-from syncverify.scenario.other_meshes import mesh_of
+from syncverify.scenario.layout import local_shape, mesh_of, ranks_along, reduce_axes
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.regions import ParameterSlot
 from syncverify.trace.run import Run

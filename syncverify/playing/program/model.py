@@ -38,8 +38,7 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.contributions import contribution, magnitude, with_overflow
 from syncverify.scenario.distribution import in_format, local_in_graph, wrap_local
 from syncverify.scenario.feature_table import PLAIN
-from syncverify.scenario.layout import contributing_ranks, local_shape
-from syncverify.scenario.other_meshes import mesh_of
+from syncverify.scenario.layout import contributing_ranks, local_shape, mesh_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 

@@ -61,7 +61,7 @@ from syncverify.playing.program.training_program import (
 from syncverify.playing.program.two_synchronizers import TwoSynchronizers
 from syncverify.scenario.distribution import build_mesh
 from syncverify.scenario.feature_table import MANY, PLAIN
-from syncverify.scenario.other_meshes import meshes_of
+from syncverify.scenario.layout import meshes_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
 from syncverify.scenario.step_plan import num_micro_batches, used_parameters

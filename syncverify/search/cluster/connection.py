@@ -39,7 +39,10 @@ def connected(place: str) -> Iterator[Client]:
             "a cluster needs the package distributed: pip install 'syncverify[cluster]'"
         ) from error
     with _quiet(), closing(_client(distributed, place)) as client:
-        _check_versions(client)
+        # Of workers that are there; each call compares them again.
+        for address, found in sorted(_versions_there(client).items()):
+            if words := difference(versions_here(), found):
+                raise UsageError(f"the worker {address} has {words}")
         yield client
 
 
@@ -71,13 +74,6 @@ def _checked(file: Path) -> str:
         f"expected a cluster as local[:N], tcp://HOST:PORT, or the file of "
         f"`dask scheduler --scheduler-file`, not {str(file)!r}: {words}"
     )
-
-
-def _check_versions(client: Client) -> None:
-    """Refuse a worker that is there with other versions; each call compares them again."""
-    for address, found in sorted(_versions_there(client).items()):
-        if words := difference(versions_here(), found):
-            raise UsageError(f"the worker {address} has {words}")
 
 
 def _versions_there(client: Client) -> dict[str, Versions]:

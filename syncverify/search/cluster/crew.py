@@ -104,8 +104,9 @@ class _Calls(Generic[Item]):
                         hear(pickle.loads(word))
                 elif each in self._running:
                     yield from self._taken(each)
-            if stops():
-                self._stop()
+            if stops() and not self._is_told_to_stop:
+                self._is_told_to_stop = True
+                self._asked(self._client.run, end_calls, self._name)
             self._begin_calls()
 
     def close(self) -> None:
@@ -191,9 +192,3 @@ class _Calls(Generic[Item]):
         return UsageError(
             f"lost the scheduler at {self._place!r}; once one is there, the same command goes on"
         )
-
-    def _stop(self) -> None:
-        """Tell all calls once that they are to end early."""
-        if not self._is_told_to_stop:
-            self._is_told_to_stop = True
-            self._asked(self._client.run, end_calls, self._name)

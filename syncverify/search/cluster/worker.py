@@ -5,8 +5,6 @@ for each call, hears it, and returns how it ended. Function, arguments, results 
 the worker as bytes: they belong to modules that import torch, which takes seconds.
 """
 
-from __future__ import annotations
-
 import pickle
 import sys
 import time

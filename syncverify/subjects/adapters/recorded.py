@@ -4,8 +4,6 @@ No other module of `adapters` reads the private registries of a tensor's hooks. 
 no public way to list them (torch/_tensor.py, `register_post_accumulate_grad_hook`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableMapping
 from types import ModuleType
 from typing import Any
@@ -82,9 +80,6 @@ class RecordedGlobals:
     `restore()` sets each attribute to the object that it was, fills each container in
     place, since others may hold it, and deletes attributes that came later. Modules that
     were imported meanwhile stay: Python imports them once.
-
-    Args:
-        owner: Module, class or object with the state as attributes.
     """
 
     def __init__(self, owner: Any) -> None:

@@ -1,7 +1,5 @@
 """The registry of planted defects: the entries of the bank, and those of any other package."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import importlib
@@ -41,11 +39,7 @@ def entry_of(name: str) -> Entry:
 
 
 def entry_among(listed: Iterable[Entry], name: str, *, page: str) -> Entry:
-    """Return the entry with a name.
-
-    Raises:
-        UsageError: There is none of this name.
-    """
+    """Return the entry with a name; another name is a `UsageError`."""
     named = {entry.name: entry for entry in listed}
     if name in named:
         return named[name]

@@ -1,7 +1,5 @@
 """The record of a program that a harness is tried on: a planted defect, or a right program."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar

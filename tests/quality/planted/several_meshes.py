@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.other_meshes import on_mesh
+from syncverify.scenario.layout import on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.bugbank.bases.placements import (

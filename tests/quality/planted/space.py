@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from studies.redteam.wrong.meshes import ReducesPerGroup
 from syncverify.scenario.contract import Capabilities
-from syncverify.scenario.other_meshes import on_mesh
+from syncverify.scenario.layout import on_mesh
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import OWN_MESH, MeshSpec, ParameterSpec
 from syncverify.subjects.bugbank.bases.main_grads import MainGrads

@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 
 from syncverify.errors import UsageError
 from syncverify.scenario.contract import EVERYTHING, PLAIN_CONTRACT, Capabilities
-from syncverify.scenario.contract_file import contract_of, contract_text, read_contract
 from syncverify.scenario.feature_table import OPTIONAL
 from syncverify.scenario.features import without_clear_errors
 from syncverify.scenario.names import check_names
+from syncverify.subjects.contract_choice import (
+    contract_of,
+    contract_text,
+    read_contract,
+)
 
 FEATURES = sorted(map(str, OPTIONAL))
 OWN = Capabilities(varying_accumulations=True, features=frozenset({"event"}))

@@ -16,8 +16,8 @@ from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
+from syncverify.subjects.built_in import missing_package, packages_of_peers
 from syncverify.subjects.ddp import DistributedDataParallelSubject
-from syncverify.subjects.missing_package import missing_package, packages_of_peers
 from syncverify.subjects.subject import Subject, resolve
 from tests.programs import one_parameter, violations
 

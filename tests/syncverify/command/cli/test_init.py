@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from syncverify.command.init import RECIPES
-from syncverify.scenario.contract_file import read_contract
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.settings import RECIPE_NAMES
 from syncverify.subjects.adapters import LOCAL_MEAN
+from syncverify.subjects.contract_choice import read_contract
 from tests.warm_python import python
 
 Call = Callable[..., Any]
