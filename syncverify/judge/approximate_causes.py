@@ -22,8 +22,6 @@ Note [Elements found elsewhere]
     are no wrong offset: those are strides.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

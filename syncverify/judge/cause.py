@@ -1,7 +1,5 @@
 """Causes: the mistakes that violations are known by, and the cause of one wrong gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 

@@ -6,8 +6,6 @@ equals the observed gradient, element by element, is the cause, unless so many v
 chance. Simple explanations are tried before rare ones.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 `report/` makes texts and JSON of them; JSON leaves out the fields without `repr`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple

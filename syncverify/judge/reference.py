@@ -5,8 +5,6 @@ without a synchronizer. Then each parameter is summed by itself over the ranks t
 contribute.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Hashable, Iterable, Sequence

@@ -26,8 +26,6 @@ Note [When collectives are swapped]
     makes the same tensors in an order of its own, and does not reduce them in that order.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass

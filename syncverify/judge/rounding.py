@@ -46,8 +46,6 @@ Note [What fits by chance]
     Otherwise the gradient is farther off than rounding can be, and no more is known.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

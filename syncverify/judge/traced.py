@@ -1,7 +1,5 @@
 """What ranks did, whatever they ran: a run, and the work without an order in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property

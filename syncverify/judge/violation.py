@@ -25,8 +25,6 @@ Note [One defect or two]
     and `Property.follows`.
 """
 
-from __future__ import annotations
-
 import builtins
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -130,11 +128,13 @@ class Clues:
         """Return the clues of one finding."""
         return cls(shows, frozenset({explained_by}))
 
-    def __or__(self, other: Clues) -> Clues:
+    def __or__(self, other: Self) -> Self:
         """Return the clues of several violations of one identity."""
-        return Clues(self.shows | other.shows, self.explained_by | other.explained_by)
+        return type(self)(
+            self.shows | other.shows, self.explained_by | other.explained_by
+        )
 
-    def explain(self, other: Clues) -> bool:
+    def explain(self, other: Self) -> bool:
         """Tell whether the mistake with these signs explains every finding of another one."""
         findings = other.explained_by
         return bool(findings) and all(self.shows & finding for finding in findings)

@@ -1,7 +1,5 @@
 """The causes that calls, their order and their ends show, in the order of a report."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from syncverify.judge.cause import Mistake, Mistakes

@@ -3,8 +3,6 @@
 Their meaning follows the name of a value, such as `gradient of up.weight`.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from syncverify.judge.cause import Mistake, Mistakes, Words

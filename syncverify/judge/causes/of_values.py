@@ -1,7 +1,5 @@
 """The causes that values of gradients show, of a scenario or of a training."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from syncverify.judge.cause import Mistake, Mistakes, Words

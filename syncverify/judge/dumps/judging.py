@@ -13,8 +13,6 @@ Note [What a dump leaves out]
 - Messages are counted from the start of the job, so they are judged in whole dumps only.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter, defaultdict

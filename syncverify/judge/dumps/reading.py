@@ -7,8 +7,6 @@ So its operations are looked at before it is loaded: only those that build plain
 which are dicts, lists, tuples, texts and numbers.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -5,8 +5,6 @@ clock maps each lane to the number of its entries that come before the point. A 
 the clock does not name counts as 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from syncverify.trace.rounds import Meeting

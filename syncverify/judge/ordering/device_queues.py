@@ -4,8 +4,6 @@ Each stream is a queue, and runs its first entry alone. A collective is done onc
 ranks runs it. So queues can wait for each other in a circle, though no host waits.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

@@ -32,8 +32,6 @@ host waits at once for a synchronous collective: its communication stream is the
 that issued it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal

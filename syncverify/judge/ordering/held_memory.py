@@ -17,8 +17,6 @@ that autograd records, for gradients that go from stream to stream, do not count
 subject did not record them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 

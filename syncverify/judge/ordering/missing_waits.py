@@ -4,8 +4,6 @@ An edge stands for a line of code. It is inserted wherever that line would run: 
 rank, in every step.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from typing_extensions import override

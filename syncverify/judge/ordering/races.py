@@ -25,8 +25,6 @@ Only the last accesses are kept, so not every pair is reported. But each access 
 with an earlier one is reported, together with one such earlier access.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 

@@ -5,8 +5,6 @@ a trace that lacks it, and the trace judged again. If the race is gone, that wai
 missing. All races and early frees that one remedy removes are one disorder.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -11,8 +11,6 @@ Note [References that are kept until a wait]
     the line of the last use, and a trace without it drops the reference after that use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final

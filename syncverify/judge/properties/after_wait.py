@@ -12,8 +12,6 @@ Note [The owner of a gradient]
     owner in all steps.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -15,8 +15,6 @@ Note [Several readings]
     And a gradient may be wrong because of a line in which ranks meet, or miss each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Properties of the reductions that a rank issues: how often, how large, and when."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from operator import attrgetter

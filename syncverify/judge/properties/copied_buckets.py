@@ -16,8 +16,6 @@ Note [Needed until it is copied back]
     the host, the buffer is used in turns, and a wait is missing.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeGuard

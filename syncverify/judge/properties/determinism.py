@@ -1,7 +1,5 @@
 """The property of two runs of one scenario and schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest

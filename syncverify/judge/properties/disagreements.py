@@ -29,8 +29,6 @@ Note [Skipped, or one too many]
     one more.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

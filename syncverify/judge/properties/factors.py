@@ -18,8 +18,6 @@ Note [A factor beside other gradients]
     another gradient of the run is known to be scaled.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """All facts about one wrong gradient, for the functions that look for its mechanism."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

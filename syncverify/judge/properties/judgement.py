@@ -1,7 +1,5 @@
 """A property, the judgement of a run that its check takes, and violations joined from findings."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -1,7 +1,5 @@
 """The property of the order in which ranks use their common communicators, and where ranks part."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping

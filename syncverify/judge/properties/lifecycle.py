@@ -1,7 +1,5 @@
 """Properties of the calls of a subject: they end, and keep their promises."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final

@@ -9,8 +9,6 @@ Note [Names of groups]
     name comes from the ranks, and members alone call.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -12,8 +12,6 @@ Note [What a trace can show]
     is concluded from its lack of names.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Properties of memory: all that is read was written, and what is held does not grow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from syncverify.judge.evidence import Evidence, PiledUp

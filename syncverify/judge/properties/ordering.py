@@ -14,8 +14,6 @@ disorder. Its first pair chooses the property, by the first line that fits:
     otherwise                                           reduce_reads_after_accumulation
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from dataclasses import replace

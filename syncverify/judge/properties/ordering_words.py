@@ -3,8 +3,6 @@
 Nothing reads these words back: a finding also carries the race or early free itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from syncverify.judge.evidence import Disordered, Event

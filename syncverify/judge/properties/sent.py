@@ -9,8 +9,6 @@ Note [Names by value]
     may equal a gradient of one element by chance, so the longer one alone is named there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The property of parameters after `unbind()`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

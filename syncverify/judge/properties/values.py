@@ -1,7 +1,5 @@
 """Properties of the gradients that `wait()` leaves: their values, and all but the values."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

@@ -1,14 +1,12 @@
 """The causes of wrong values of a training: typed facts; `judge/causes/` has their words."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from typing_extensions import override
 
@@ -381,7 +379,7 @@ class WrongQuantity:
         """The names of the wrong values."""
         return frozenset(each.name for each in self.differences)
 
-    def is_same(self, other: WrongQuantity) -> bool:
+    def is_same(self, other: Self) -> bool:
         """Tell whether another finding, of another layout or step, is this mistake."""
         kinds = (self.quantity, self.cause.kind)
         are_alike = kinds == (other.quantity, other.cause.kind)

@@ -13,8 +13,6 @@ may not read, or whose update the step replaces (`unread.py`). Two ranks have co
 one rank's tensor is right for both: coincidences of values do not count. Zeros of both signs are equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby

@@ -1,7 +1,5 @@
 """The values of a mesh beside those of one rank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Factors between tensors, and the axes whose number of ranks is a factor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations

@@ -1,7 +1,5 @@
 """The mistakes behind the values that differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby

@@ -5,8 +5,6 @@ the loss is right. So a function may be the reason if exactly the wrong gradient
 Another step, such as a wrong reduction, would have to hit exactly these.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

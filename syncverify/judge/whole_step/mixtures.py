@@ -1,7 +1,5 @@
 """Wrong gradients that are sums of right ones: of parts, over a wrong group, of other parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 

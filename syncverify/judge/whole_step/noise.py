@@ -54,8 +54,6 @@ training. That of a training in float64, and a step without a loss, are in their
 sides are rounded, and the factor of 20 is one of 14.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The mistakes that make a wrong norm or clip by one, found from squares of each rank's own parts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

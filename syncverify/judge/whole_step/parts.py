@@ -1,7 +1,5 @@
 """The parts of tensors and batches that each rank has, and the whole of all parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Values of a training that goes on from a checkpoint, beside one rank that nothing interrupts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -1,14 +1,12 @@
 """The dtypes of a training on a mesh, and how they round."""
 
-from __future__ import annotations
-
 import functools
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, Self, TypeGuard
 
 import torch
 from torch.utils._python_dispatch import (
@@ -45,7 +43,7 @@ class Rounding:
     spacing: float
 
     @classmethod
-    def of(cls, dtypes: Iterable[torch.dtype]) -> Rounding:
+    def of(cls, dtypes: Iterable[torch.dtype]) -> Self:
         """Return the rounding of the lowest of some dtypes."""
         infos = [torch.finfo(each) for each in dtypes]
         unit = max((each.eps for each in infos), default=_FULL) / 2

@@ -6,8 +6,6 @@ imports `torch.distributed.tensor._utils`. We rely on one fact, and a test says 
 `compute_local_shape_and_global_offset` returns the shape and the place of this rank's part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 

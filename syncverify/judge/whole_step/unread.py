@@ -22,8 +22,6 @@ in its gradients. So right parameters alone prove nothing where the optimizer ha
 model: the element has to be replaced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The values of a training step, as a rank has them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
