@@ -31,8 +31,8 @@ from typing import Final
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.reference import ExpectedGradient, RightElement
+from syncverify.judge.violation import Cause
 from syncverify.scenario.layout import ranks_along, reduce_axes
 
 _POWERS = [Fraction(2) ** power for power in (-1, 1, -2, 2, -3, 3, -4, 4)]

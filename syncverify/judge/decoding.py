@@ -14,8 +14,8 @@ from dataclasses import replace
 import torch
 
 from syncverify.judge.approximate_causes import displaced, likeliest
-from syncverify.judge.cause import Cause
 from syncverify.judge.reference import ExpectedGradient
+from syncverify.judge.violation import Cause
 from syncverify.plain_text import counted, named
 from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs import own_accumulation

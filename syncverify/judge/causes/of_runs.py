@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from syncverify.judge.cause import Mistake, Mistakes
-from syncverify.judge.violation import Circumstance
+from syncverify.judge.violation import Circumstance, Mistake, Mistakes
 
 # fmt: off
 OF_RUNS: Final[Mistakes] = {

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.clocks import Clock, Lane, join
-from syncverify.judge.ordering.happens_before import Observer, walk
+from syncverify.judge.ordering.happens_before import Clock, Lane, Observer, join, walk
 from syncverify.trace.records import StorageFreed, TraceRecord
 from syncverify.trace.run import Trace, Traces
 

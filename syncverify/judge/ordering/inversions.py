@@ -13,8 +13,13 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.clocks import Clock, Lane
-from syncverify.judge.ordering.happens_before import Observer, Semantics, walk
+from syncverify.judge.ordering.happens_before import (
+    Clock,
+    Lane,
+    Observer,
+    Semantics,
+    walk,
+)
 from syncverify.judge.ordering.races import EarlyFree, Race
 from syncverify.trace.records import CollectiveLaunch, CollectiveWait, MemoryUse
 from syncverify.trace.run import Trace, Traces

@@ -30,8 +30,13 @@ from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.clocks import Clock, Lane
-from syncverify.judge.ordering.happens_before import Observer, Semantics, walk
+from syncverify.judge.ordering.happens_before import (
+    Clock,
+    Lane,
+    Observer,
+    Semantics,
+    walk,
+)
 from syncverify.judge.ordering.shadow import Last, LastUse, StorageShadow
 from syncverify.trace.records import (
     DEFAULT_STREAM,

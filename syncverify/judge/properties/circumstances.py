@@ -21,7 +21,6 @@ from dataclasses import replace
 import torch
 
 from syncverify.judge.approximate_causes import displaced
-from syncverify.judge.cause import Cause
 from syncverify.judge.causes import VAGUE_CAUSES
 from syncverify.judge.decoding import explanations
 from syncverify.judge.evidence import WrongGradient
@@ -29,6 +28,7 @@ from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import (
+    Cause,
     CauseSign,
     Circumstance,
     Clues,

@@ -22,7 +22,6 @@ from typing import Final, NamedTuple, TypeGuard
 
 import torch
 
-from syncverify.judge.cause import Cause, is_exception
 from syncverify.judge.causes import VAGUE_CAUSES
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.properties.gradient_facts import (
@@ -35,6 +34,7 @@ from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Cause, is_exception
 from syncverify.plain_text import first_of
 from syncverify.trace.records import Access, CollectiveLaunch, TraceRecord
 from syncverify.trace.regions import MemoryRegion, overlap

@@ -37,9 +37,9 @@ from typing import NamedTuple
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Cause
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, MatchedArguments, ShardGiven

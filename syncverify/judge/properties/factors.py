@@ -29,7 +29,6 @@ from typing import Final, NamedTuple
 import torch
 
 from syncverify.judge.approximate_causes import divided_each_time
-from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import (
     MAX_CHANCE,
     fits_by_chance,
@@ -42,6 +41,7 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import gamma
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Cause
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation
 

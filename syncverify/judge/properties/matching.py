@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.evidence import Disagreement, Event, Parting, ended
 from syncverify.judge.properties.circumstances import skips
 from syncverify.judge.properties.disagreements import (
@@ -26,7 +25,7 @@ from syncverify.judge.properties.disagreements import (
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.properties.launch_order import matched, parting
 from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Cause, Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
 from syncverify.trace.regions import ParameterSlot

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
 from syncverify.judge.properties.circumstances import is_like
 from syncverify.judge.properties.copied_buckets import refilled, unpacked_otherwise
@@ -32,6 +31,7 @@ from syncverify.judge.properties.gradient_facts import (
 from syncverify.judge.properties.judgement import launches_of_step
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Cause
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import EVENTS
 from syncverify.scenario.layout import axis_name, ranks_along

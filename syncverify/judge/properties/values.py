@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.causes import VALUE_CAUSES
 from syncverify.judge.decoding import explain, same_values
 from syncverify.judge.evidence import (
@@ -30,7 +29,7 @@ from syncverify.judge.properties.factors import Wrong, reductions_of, with_facto
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.rounding import explain_rounded
-from syncverify.judge.violation import Signs, Violation, finding
+from syncverify.judge.violation import Cause, Signs, Violation, finding
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from syncverify.judge.cause import Words
 from syncverify.judge.causes import CAUSES
+from syncverify.judge.violation import Words
 from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import named
