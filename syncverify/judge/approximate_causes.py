@@ -152,9 +152,8 @@ def _miscounted(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | N
     keys = list(itertools.product(expected.comparable(), range(expected.count)))
     if not keys:
         return None
-    columns = torch.stack(
-        [expected.part(r, [m]).reshape(-1) / expected.divisor for r, m in keys], dim=1
-    )
+    parts = [expected.part(r, [m]).reshape(-1) / expected.divisor for r, m in keys]
+    columns = torch.stack(parts, dim=1)
     if columns.shape[0] < columns.shape[1]:
         return None
     weights = torch.linalg.lstsq(columns, observed.reshape(-1, 1)).solution.round()
@@ -178,11 +177,10 @@ def _is_narrow_sum(
     narrow = functools.partial(_narrow, dtype)
     own: torch.dtype = getattr(torch, expected.spec.effective_grad_dtype)
     divided = (_divided(e, expected.divisor, narrow) for e in _sums(expected, narrow))
-    for values in itertools.chain.from_iterable(divided):
-        same = [(each.to(own).double() == observed) for each in values]
-        if torch.stack(same).any(dim=0).all():
-            return True
-    return False
+    return any(
+        torch.stack([e.to(own).double() == observed for e in values]).any(dim=0).all()
+        for values in itertools.chain.from_iterable(divided)
+    )
 
 
 def _narrow(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:

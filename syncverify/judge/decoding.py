@@ -52,14 +52,12 @@ def explain(
         return Cause("gradient_missing", "there is no gradient at all")
     value = expected.value()
     if observed.shape != value.shape:
-        return Cause(
-            "wrong_shape", f"shape {tuple(observed.shape)}, not {tuple(value.shape)}"
-        )
+        text = f"shape {tuple(observed.shape)}, not {tuple(value.shape)}"
+        return Cause("wrong_shape", text)
     dtype = str(observed.dtype).removeprefix("torch.")
     if dtype not in expected.dtypes():
-        return Cause(
-            "wrong_dtype", f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
-        )
+        text = f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
+        return Cause("wrong_dtype", text)
     exact = observed.to(torch.float64)
     finite, seen = value.isfinite(), exact.isfinite()
     # Finite elements are right, and the others are no numbers either.
@@ -418,10 +416,8 @@ def _donors(
     mesh, numel = expected.scenario.mesh, expected.value().numel()
     for other in expected.scenario.trainable:
         if other.name != expected.spec.name:
-            numels = (
-                (r, math.prod(local_shape(mesh, other, r))) for r in expected.ranks
-            )
-            yield other, tuple(rank for rank, count in numels if count == numel)
+            shapes = {r: local_shape(mesh, other, r) for r in expected.ranks}
+            yield other, tuple(r for r in shapes if math.prod(shapes[r]) == numel)
 
 
 def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -128,12 +128,10 @@ class Ownership(Evidence):
     owner: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Mistimed(Evidence):
     """A collective at a moment at which none is allowed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedTwice(Evidence):
     """Two reductions of the same memory."""
 
@@ -157,7 +155,6 @@ class Disordered(Evidence):
     unordered: Unordered = field(repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement(Evidence):
     """Events of ranks that exclude each other."""
 

@@ -216,7 +216,7 @@ class Mistake(Words):
     # The value of a gradient tells it. Several mistakes may lead to one value; where the trace of
     # the run leaves only one, that one is certain.
     is_of_value: bool = False
-    # Circumstance of the findings that it explains; see Note [When it is wrong].
+    # Circumstance of the findings that it explains; see Note [One defect or two].
     shows: Circumstance | None = None
     # Causes of the same property that the same defect has then as well.
     leads_to: tuple[str, ...] = ()

@@ -40,9 +40,8 @@ from syncverify.trace.records import (
 from syncverify.trace.run import RankRun, Run
 
 # Names of those properties of any program that entries tell of.
-PROPERTIES: Final = frozenset(
-    {collectives_match_across_ranks.__name__, launch_order_agrees.__name__}
-)
+_JUDGED: Final = (collectives_match_across_ranks, launch_order_agrees)
+PROPERTIES: Final = frozenset(each.__name__ for each in _JUDGED)
 # All operations of a coalesced group have one sequence number.
 _MOST_COALESCED: Final = 2**20
 
@@ -148,10 +147,8 @@ class _Meetings:
     @property
     def num_unfinished(self) -> int:
         """Count the collectives to which all ranks came, and which had not ended anywhere."""
-        return sum(
-            key not in self._done and came >= {*key.ranks}
-            for key, came in self._came.items()
-        )
+        came = self._came.items()
+        return sum(e not in self._done and ranks >= {*e.ranks} for e, ranks in came)
 
     def judged(self) -> dict[int, list[CollectiveLaunch]]:
         """Return the launches that dumps can tell of, numbered without gaps.

@@ -164,10 +164,8 @@ def _with_all_groups(dumps: Mapping[int, Dump]) -> dict[int, Dump]:
                 ranks = unknown.setdefault(entry.group, set())
                 ranks |= {*dumps} if entry.is_default_group else {rank}
     found = {name: tuple(sorted(ranks)) for name, ranks in unknown.items()}
-    return {
-        rank: replace(dump, groups={**found, **dump.groups})
-        for rank, dump in sorted(dumps.items())
-    }
+    ordered = sorted(dumps.items())
+    return {r: replace(e, groups={**found, **e.groups}) for r, e in ordered}
 
 
 def _ranks(config: Any) -> tuple[int, ...]:

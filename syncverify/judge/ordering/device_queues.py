@@ -22,9 +22,8 @@ def waits_in_a_circle(traces: Traces) -> bool:
     A rank that has not issued a collective may issue it later, so it counts as there.
     """
     absent = num_launches(traces)
-    queues = [
-        queue for trace in traces for queue in _Device(absent).queues_of(trace).values()
-    ]
+    devices = [_Device(absent).queues_of(trace) for trace in traces]
+    queues = [queue for own in devices for queue in own.values()]
     while any(_advance(queue) for queue in queues):
         pass
     return any(queues)

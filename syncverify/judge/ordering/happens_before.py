@@ -122,9 +122,8 @@ class Observer:
 
 def walk(traces: Traces, semantics: Semantics, observer: Observer) -> None:
     """Show each use of memory, free and host wait of the traces of all ranks to an observer."""
-    collectives = {
-        key: CollectiveClock(number) for key, number in num_launches(traces).items()
-    }
+    numbers = num_launches(traces).items()
+    collectives = {key: CollectiveClock(number) for key, number in numbers}
     lanes: list[Lane] = []
     walk_together(
         _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)

@@ -55,11 +55,8 @@ def held_memory(traces: Traces) -> HeldMemory:
         return HeldMemory()
     measure = _Measure()
     walk([list(_with_deferring(trace)) for trace in traces], "stream", measure)
-    return max(
-        (measure.worst[rank] for rank in sorted(measure.worst)),
-        key=lambda held: held.extent,
-        default=HeldMemory(),
-    )
+    worst = [measure.worst[rank] for rank in sorted(measure.worst)]
+    return max(worst, key=lambda held: held.extent, default=HeldMemory())
 
 
 def _with_deferring(trace: Trace) -> Iterator[TraceRecord]:

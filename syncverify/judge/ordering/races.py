@@ -222,10 +222,8 @@ class _Finder(Observer):
         storage = self.storages[lane.rank].pop(record.storage, None)
         if storage is None:
             return
-        trace, is_of_subject = (
-            self.traces[lane.rank],
-            lane.rank in self.ranks_of_subjects,
-        )
+        trace = self.traces[lane.rank]
+        is_of_subject = lane.rank in self.ranks_of_subjects
         uses = _unordered(storage.last, lane.clock)
         for clock in recorded:
             uses = _unordered(uses, clock)

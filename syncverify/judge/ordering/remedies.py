@@ -223,9 +223,5 @@ def _runs_aside(use: MemoryUse) -> bool:
 
 
 def _streams_that_get(launch: CollectiveLaunch, trace: Trace) -> list[str]:
-    waits = (
-        record
-        for record in trace
-        if isinstance(record, CollectiveWait) and record.key == launch.key
-    )
+    waits = (e for e in trace if isinstance(e, CollectiveWait) and e.key == launch.key)
     return list(dict.fromkeys(wait.stream for wait in waits))

@@ -12,7 +12,7 @@ Note [References that are kept until a wait]
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncverify.trace.records import (
@@ -134,8 +134,9 @@ class _Memory:
 
     last: MemoryUse
     since: int
-    is_awaited: bool  # whether a stream or the host has waited for something since then
-    streams: set[str]
+    # Whether a stream or the host has waited for something since then.
+    is_awaited: bool = False
+    streams: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +169,7 @@ def _kept(trace: Trace) -> Iterator[_Kept]:
             case Access() | CollectiveLaunch():
                 used = {each.storage for each in (*record.reads, *record.writes)}
                 for number in used:
-                    known = memory.setdefault(
-                        number, _Memory(record, index, False, set())
-                    )
+                    known = memory.setdefault(number, _Memory(record, index))
                     known.last, known.since, known.is_awaited = record, index, False
                     known.streams.add(record.runs_on)
                 if isinstance(record, CollectiveLaunch):

@@ -75,9 +75,8 @@ def unpacked_otherwise(facts: GradientFacts) -> Iterator[Cause]:
         if names is not None and names != tuple(packed.starts):
             reads = _reads(launch, facts.trace)[-1:]
             by = "".join(f" by {line}" for line in reads)
-            text = (
-                f"its {packed.words()}, and unpacked in the order {_listed(names)}{by}"
-            )
+            unpacked = f"unpacked in the order {_listed(names)}{by}"
+            text = f"its {packed.words()}, and {unpacked}"
             yield Cause("unpacked_in_other_order", text, lines=(packed.line, *reads))
 
 
@@ -102,9 +101,7 @@ def refused_order(judgement: Judgement, cause: str) -> Cause | None:
                 f"the {packed.words()}, and unpacked in another order by {last.line}: the sizes "
                 f"are those of {_listed(names[0] for names in found)}"
             )
-            return Cause(
-                "unpacked_in_other_order", text, lines=(packed.line, last.line)
-            )
+            return Cause(UNPACKED_OTHERWISE, text, lines=(packed.line, last.line))
     return None
 
 

@@ -81,10 +81,9 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
         return Cause("foreign_contribution", text)
     if outside and _agree_without(judgement, two, foreign):
         inside = {name for names in sent.values() for name in names or ()} - outside
-        bucket = (
-            f"the bucket of {', '.join(sorted(inside))} holds gradients of other groups"
-        )
-        return Cause("groups_mixed", f": {bucket}: no axis reduces {axes_outside}")
+        bucket = f"the bucket of {', '.join(sorted(inside))}"
+        text = f": {bucket} holds gradients of other groups: no axis reduces {axes_outside}"
+        return Cause("groups_mixed", text)
     if beside := next(_beside(judgement, two), ""):
         return Cause("buckets_differ", beside)
     return skipped_by(judgement.run, launches)
@@ -160,19 +159,13 @@ def skipped_by(run: Run, launches: Launches) -> Cause:
     if uneven := _uneven(run, launches):
         return uneven
     key = next(iter(launches.values())).key[:2]
-    rows = {
-        rank: [e for e in launches_of(run.ranks[rank].trace) if e.key[:2] == key]
-        for rank in launches
-    }
+    issued = {rank: launches_of(run.ranks[rank].trace) for rank in launches}
+    rows = {rank: [e for e in own if e.key[:2] == key] for rank, own in issued.items()}
     found = odd_rank(launches, rows)
     if found is None:
         return Cause("collective_mismatch", "")
     words = {"skipped ": found.skipped, "has one more: ": found.extra}
-    known = {
-        verb: replace(launch, source=own_line(launch))
-        for verb, launch in words.items()
-        if launch
-    }
+    known = {verb: replace(e, source=own_line(e)) for verb, e in words.items() if e}
     text = ", or ".join(f"{verb}{launch}" for verb, launch in known.items())
     lines = tuple(launch.source for launch in known.values())
     return Cause("collective_mismatch", f": rank {found.rank} {text}", lines=lines)
@@ -281,11 +274,8 @@ def _comes_before(one: _Identity, other: _Identity, order: Sequence[_Identity]) 
 def _judged(side: _Side) -> Odd:
     """Tell whether the rank skipped Y, or X is one too many: `Note [Skipped, or one too many]`."""
     is_extra = next((sign for sign in _signs(side) if sign is not None), None)
-    return Odd(
-        side.rank,
-        None if is_extra is True else side.due,
-        None if is_extra is False else side.issued,
-    )
+    skipped = None if is_extra is True else side.due
+    return Odd(side.rank, skipped, None if is_extra is False else side.issued)
 
 
 def _signs(side: _Side) -> Iterator[bool | None]:

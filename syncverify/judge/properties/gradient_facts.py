@@ -111,9 +111,7 @@ class GradientFacts:
 
     def is_whole_in(self, launch: CollectiveLaunch) -> bool:
         """Tell whether a contribution has the gradient from its first byte to its last."""
-        num_bytes = sum(
-            region.end_byte - region.start_byte for region in launch.regions
-        )
+        num_bytes = sum(e.end_byte - e.start_byte for e in launch.regions)
         own = (slot for slot in launch.slots if slot.parameter == self.name)
         return any(e.offset_bytes >= 0 and e.end_byte <= num_bytes for e in own)
 

@@ -68,13 +68,10 @@ def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
     events = list[Event]()
     for waiting, rank in itertools.pairwise([*cycle, cycle[0]]):
         first, later = stuck[rank][0], stuck[waiting][0]
-        is_named = (
-            first.ranks == later.ranks and first.communicator != later.communicator
-        )
+        one, other = (f"group {each.communicator}: " for each in (first, later))
         # Groups are named where their ranks are the same.
-        one, other = (
-            f"group {e.communicator}: " if is_named else "" for e in (first, later)
-        )
+        if first.ranks != later.ranks or one == other:
+            one = other = ""
         events.append(Event(f"rank {rank}: {one}{first}; then {other}{later}", first))
     for rank in sorted(cycle):
         evidence = Disagreement(events=tuple(events))
@@ -184,13 +181,8 @@ def _lacking(rows: Rows) -> Stuck:
     """Return the first launch of each rank that lacks ranks, and these."""
     present = matched(rows).items()
     lacking = {key: ({*key.ranks} & rows.keys()) - own.keys() for key, own in present}
-    firsts = {
-        rank: next((each for each in launches if lacking[each.key]), None)
-        for rank, launches in rows.items()
-    }
-    return {
-        rank: (launch, lacking[launch.key]) for rank, launch in firsts.items() if launch
-    }
+    lacks = {rank: [e for e in own if lacking[e.key]] for rank, own in rows.items()}
+    return {rank: (own[0], lacking[own[0].key]) for rank, own in lacks.items() if own}
 
 
 def _crossed(stuck: Stuck) -> Iterator[Way]:
@@ -206,10 +198,7 @@ def _crossed(stuck: Stuck) -> Iterator[Way]:
 
 def _unequal(rows: Rows) -> Iterator[Launched]:
     """Yield the lines that some ranks launch more often than others, and not once alone."""
-    counts = [
-        Counter((each.operation, own_line(each)) for each in launches)
-        for launches in rows.values()
-    ]
+    counts = [Counter((e.operation, own_line(e)) for e in own) for own in rows.values()]
     for place in dict.fromkeys(place for own in counts for place in own):
         times = tuple(own[place] for own in counts)
         if len({*times}) > 1 < max(times):

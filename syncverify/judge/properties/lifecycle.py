@@ -52,9 +52,8 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
             if cause is None:
                 yield found
                 continue
-            evidence = replace(
-                found.evidence, named=(*cause.lines, *found.evidence.named)
-            )
+            lines = (*cause.lines, *found.evidence.named)
+            evidence = replace(found.evidence, named=lines)
             summary = f"{found.summary}; {cause.text}"
             yield replace(found, cause=cause.kind, summary=summary, evidence=evidence)
     elif not fault.is_clear:

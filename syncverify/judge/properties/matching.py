@@ -120,20 +120,14 @@ def _absences(run: Run, listed: _Matched) -> Iterator[Violation]:
         for rank in sorted((played & {*ranks}) - launches.keys()):
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
-            details = f"rank {peer}: {launch}, in {launch.moment}"
-            evidence = Disagreement(
-                events=(Event(details, launch),), parting=parting(run, launch.key)
-            )
+            events = (Event(f"rank {peer}: {launch}, in {launch.moment}", launch),)
+            evidence = Disagreement(events=events, parting=parting(run, launch.key))
             yield finding("collective_missing", summary, rank, None, evidence)
 
 
 def _mixed_up(judgement: Judgement, launches: Launches) -> Iterator[Violation]:
-    named = [
-        (rank, launch)
-        for rank, launch in launches.items()
-        if launch.operation in _COMBINING and launch.slots
-    ]
-    for (one, launch), (other, theirs) in itertools.pairwise(named):
+    named = {r: e for r, e in launches.items() if e.operation in _COMBINING and e.slots}
+    for (one, launch), (other, theirs) in itertools.pairwise(named.items()):
         ranks = one, other
         # Values are read only where slots conflict: reading them is the slowest part.
         if not any(_conflicts(judgement, ranks, launch.slots, theirs.slots)):
@@ -194,13 +188,9 @@ def _evidence(calls: Mapping[int, CollectiveLaunch | GroupMade]) -> Disagreement
 
 def groups_that_differ(run: Run) -> Iterator[Violation]:
     """Find the first group that two ranks do not make alike; later names are out of step."""
-    made = [
-        [each for each in own.trace if type(each) is GroupMade] for own in run.ranks
-    ]
+    made = [[e for e in own.trace if type(e) is GroupMade] for own in run.ranks]
     for number in range(max(map(len, made), default=0)):
-        calls = {
-            rank: own[number] for rank, own in enumerate(made) if number < len(own)
-        }
+        calls = {r: own[number] for r, own in enumerate(made) if number < len(own)}
         (one, first), *_ = calls.items()
         other = next((r for r in calls if calls[r].ranks != first.ranks), None)
         if other is not None:

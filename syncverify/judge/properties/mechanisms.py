@@ -183,9 +183,8 @@ def _in_tensor_hook(facts: GradientFacts) -> Iterator[Cause]:
         if not launch.in_tensor_hook or launch.moment.step != facts.expected.step:
             continue
         names = facts.senders(launch)
-        is_sent = facts.name in names or (
-            not names and facts.kind in _LACKS_MICRO_BATCH
-        )
+        may_be_sent = not names and facts.kind in _LACKS_MICRO_BATCH
+        is_sent = may_be_sent or facts.name in names
         if is_sent and facts.kind in {*_LACKS_BACKWARDS, "reduced_early"}:
             text = (
                 f"it was reduced {where(launch)}, inside of a hook that runs before "
@@ -261,11 +260,8 @@ def _not_reduced(facts: GradientFacts) -> Iterator[Cause]:
         if facts.name in launch.parameters:
             text = f"{facts.own_words}: it was reduced {where(launch)}, over rank {facts.rank} alone"
             yield Cause(facts.kind, text, lines=(launch.source,))
-    themselves = {
-        f"the parameter {name!r} itself"
-        for launch in facts.launches
-        for name in facts.sent(launch).parameters
-    }
+    parameters = (name for e in facts.launches for name in facts.sent(e).parameters)
+    themselves = {f"the parameter {name!r} itself" for name in parameters}
     known = sorted({name for sent in names for name in sent or ()})
     has = ", ".join([*known, *sorted(themselves)]) or "zeros"
     yield Cause("not_reduced", f"{facts.own_words}, and {_sent_instead(facts, has)}")
@@ -333,11 +329,8 @@ def _reductions_over_one_rank(facts: GradientFacts) -> list[CollectiveLaunch]:
 
 def _reduced_twice(facts: GradientFacts) -> Iterator[Cause]:
     # A second mean changes nothing; a second sum multiplies by the number of its ranks.
-    sums = [
-        launch
-        for launch in facts.reductions
-        if launch.reduce_op == "SUM" and facts.is_whole_in(launch)
-    ]
+    whole = filter(facts.is_whole_in, facts.reductions)
+    sums = [launch for launch in whole if launch.reduce_op == "SUM"]
     again = Counter(record.ranks for record in sums)
     factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
     value = facts.expected.value() * as_float(factor)

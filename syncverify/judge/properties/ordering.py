@@ -373,9 +373,7 @@ def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:
     """Name the parameters of a pair, by the collectives that use the same memory."""
     uses = uses_of(found)
     trace = judgement.run.ranks[found.rank].trace
-    regions = [region for use in uses for region in (*use.reads, *use.writes)]
-    touching = (
-        e for e in launches_of(trace) if overlap((*e.reads, *e.writes), regions)
-    )
+    memory = [region for use in uses for region in (*use.reads, *use.writes)]
+    touching = (e for e in launches_of(trace) if overlap((*e.reads, *e.writes), memory))
     named = (e.parameters for e in launches_of(uses) if e.parameters)
     return next(chain(named, (each.parameters for each in touching)), ())

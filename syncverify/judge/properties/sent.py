@@ -210,8 +210,8 @@ class Sent:
         the last; and a mean may be divided already.
         """
         reference, moment, rank = self.reference, self.launch.moment, self.rank
-        scenario = reference.scenario
-        count = step_plan.num_micro_batches(scenario, moment.step)
+        scenario, step = reference.scenario, moment.step
+        count = step_plan.num_micro_batches(scenario, step)
         if moment.micro_batch is not None:
             count = moment.micro_batch + 1
         for spec in scenario.trainable:
@@ -221,9 +221,7 @@ class Sent:
                 ranks = ranks_along(mesh, some, rank)
                 for first in sorted({0, max(0, count - 1)}):
                     batches = range(first, count)
-                    parts = [
-                        reference.local(spec, r, moment.step, batches) for r in ranks
-                    ]
+                    parts = [reference.local(spec, r, step, batches) for r in ranks]
                     yield spec.name, (whole := torch.stack(parts).sum(dim=0))
                     if divisor > 1:
                         yield spec.name, whole / divisor

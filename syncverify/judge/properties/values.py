@@ -273,9 +273,8 @@ def _by_few_kinds(
 ) -> Iterator[Wrong]:
     wrong = with_factors(judgement, [*_explained(gradients)])
     num_elements: Counter[str] = Counter()
-    for expected, _, cause in itertools.chain(
-        _explained(others if wrong else ()), wrong
-    ):
+    every = itertools.chain(_explained(others if wrong else ()), wrong)
+    for expected, _, cause in every:
         num_elements[cause.kind] += expected.value().numel()
     ranking = [kind for kind, _ in num_elements.most_common()]
     for expected, observation, cause in wrong:

@@ -1,5 +1,7 @@
 """The causes of wrong values of a training: typed facts; `judge/causes/` has their words."""
 
+from __future__ import annotations
+
 import itertools
 import math
 import re
@@ -18,10 +20,10 @@ from syncverify.trace.source_lines import SourceLine
 AxesOfFactor = frozenset[frozenset[str]]
 
 
+@dataclass(frozen=True, slots=True)
 class StepMistake:
     """Why a value is wrong. Two parameters with equal causes are one finding."""
 
-    __slots__ = ()
     is_of_training: ClassVar = True
     # The row of a cause that a scenario may have too.
     row: ClassVar[str] = ""
@@ -30,6 +32,13 @@ class StepMistake:
     def kind(self) -> str:
         """Name of its row in the table of causes: `row`, or `not_clipped` of `NotClipped`."""
         return self.row or re.sub("(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _OnRanks(StepMistake):
+    """Values of some ranks are wrong."""
+
+    ranks: tuple[int, ...]  # with the wrong values
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +135,10 @@ class RanksScaled(StepMistake):
     factors: tuple[tuple[int, float], ...]  # each wrong rank with its factor
 
 
-@dataclass(frozen=True, slots=True)
-class Missing(StepMistake):
+class Missing(_OnRanks):
     """Ranks have no gradient, or zeros, where one rank has values."""
 
     row: ClassVar = "gradient_missing"
-    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +178,6 @@ class AddedBias(StepMistake):
     axes: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
 class OwnParts(StepMistake):
     """A sum over the ranks' own parts of the batch, where the right gradient is no such sum.
 
@@ -179,33 +185,27 @@ class OwnParts(StepMistake):
     """
 
 
-@dataclass(frozen=True, slots=True)
 class NotCleared(StepMistake):
     """The gradient of the step before is still in it."""
 
     row: ClassVar = "stale"
 
 
-@dataclass(frozen=True, slots=True)
-class NotANumber(StepMistake):
+class NotANumber(_OnRanks):
     """Ranks have NaN or infinity where one rank has numbers, or the other way round."""
 
-    ranks: tuple[int, ...]
-
 
 @dataclass(frozen=True, slots=True)
-class CopiesRoundedApart(StepMistake):
+class CopiesRoundedApart(_OnRanks):
     """Copies of one value are right within rounding, and differ between ranks."""
 
-    ranks: tuple[int, ...]
     axes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class RanksDiffer(StepMistake):
+class RanksDiffer(_OnRanks):
     """Copies of one value differ between ranks."""
 
-    ranks: tuple[int, ...]  # the ranks whose copy is wrong
     axes: frozenset[str]
 
 
@@ -280,18 +280,14 @@ class OtherCoefficient(StepMistake):
         return "other_coefficient" if self.norm is None else "coefficient_of_a_norm"
 
 
-@dataclass(frozen=True, slots=True)
-class NotUpdated(StepMistake):
+class NotUpdated(_OnRanks):
     """The optimizer does not have parameters, or leaves them as they were."""
 
-    ranks: tuple[int, ...]  # the ranks whose copy is not updated
-
 
 @dataclass(frozen=True, slots=True)
-class OtherlyFrozen(StepMistake):
+class OtherlyFrozen(_OnRanks):
     """Ranks train a parameter that one rank freezes, or the other way round."""
 
-    ranks: tuple[int, ...]
     are_frozen: bool  # whether these ranks freeze it, and one rank trains it
 
 
@@ -315,14 +311,12 @@ class Clamped(StepMistake):
 
 
 @dataclass(frozen=True, slots=True)
-class Decided(StepMistake):
+class Decided(_OnRanks):
     """Ranks make another number of optimizer steps."""
 
-    ranks: tuple[int, ...]
     expected: int  # number of steps on one rank
 
 
-@dataclass(frozen=True, slots=True)
 class NotLoaded(StepMistake):
     """A value after loading is that of a new training."""
 

@@ -85,9 +85,8 @@ def copies_apart(
             pairs = {(min(e.got), rank) for e in apart for rank in e.wrong_ranks}
             own = tuple(sorted({rank for each in apart for rank in each.got}))
             cause = causes.CopiesRoundedApart(own, fewest_axes(pairs, layout))
-            found.append(
-                causes.WrongQuantity(quantity, step, cause, tuple(apart), len(every))
-            )
+            total, off = len(every), tuple(apart)
+            found.append(causes.WrongQuantity(quantity, step, cause, off, total))
     follows = {each.quantity for each in found[1:]} - {e.quantity for e in found[:1]}
     ordered = tuple(each for each in Quantity if each in follows)
     return [replace(each, follows=ordered) for each in found[:1]]

@@ -11,7 +11,12 @@ from syncverify.judge.whole_step.layout import Layout, Own
 from syncverify.judge.whole_step.noise import NOISE_FACTOR
 from syncverify.judge.whole_step.parts import pieces
 from syncverify.judge.whole_step.rounding import Roundings
-from syncverify.judge.whole_step.values import NamedTensors, Quantity, RankValues
+from syncverify.judge.whole_step.values import (
+    ByRank,
+    NamedTensors,
+    Quantity,
+    RankValues,
+)
 
 # Right programs in float64 were at most 1.7e-14 off; planted defects at least 0.065.
 TOLERANCE: Final = 1e-12
@@ -30,7 +35,7 @@ class ComparedValue:
     quantity: Quantity
     step: int
     name: str
-    got: Mapping[int, torch.Tensor | None]  # by rank
+    got: ByRank
     expected: Mapping[int, torch.Tensor]
     # Largest difference of an element that rounding explains.
     tolerance: float = 0.0

@@ -44,9 +44,7 @@ def findings(
 ) -> list[causes.WrongQuantity]:
     """Return the mistakes behind values that differ, of all values in the order of the steps."""
     found, follows = list[causes.WrongQuantity](), list[Quantity]()
-    for (step, quantity), listed in groupby(
-        values, key=lambda each: (each.step, each.quantity)
-    ):
+    for (step, quantity), listed in groupby(values, lambda e: (e.step, e.quantity)):
         every = [*listed]
         wrong = [each for each in every if each.wrong_ranks]
         if not wrong:
@@ -191,9 +189,8 @@ def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
 def _other_option(found: ComparedValue, play: MeshPlay) -> causes.OtherOption | None:
     """Return the first option of a parameter that differs from one rank's on all wrong ranks."""
     parameter, step = parameter_of(found.name), found.step
-    by_rank = [
-        play.ranks[r].steps[step].options_of(parameter) for r in found.wrong_ranks
-    ]
+    steps = (play.ranks[r].steps[step] for r in found.wrong_ranks)
+    by_rank = [each.options_of(parameter) for each in steps]
     plain = play.reference.values.steps[step].options.get(parameter, {})
     for name, expected in plain.items():
         values = [each.get(name, expected) for each in by_rank]

@@ -285,9 +285,7 @@ def mixed_up(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
     slacks = {each.name: each.slack for each in found}
     sums = {each: _sum_with_another(each, slacks, known) for each in found}
     moved = {name for listed in sums.values() for name, _ in listed}
-    explained = [
-        each for each in found if sums[each] or (each.name in moved and each.is_zero)
-    ]
+    explained = [e for e in found if sums[e] or (e.name in moved and e.is_zero)]
     if explained:
         yield causes.MixedUp(tuple((e.name, sums[e]) for e in explained)), explained
 

@@ -64,9 +64,7 @@ class ResumedPlay:
         """Return the compared values after loading, except those that no parameter depends on."""
         first, ranks = self.first_step, self._values_of_ranks
         plain, noisy = self.reference.values, self.reference.noisy
-        rest = OneRank(
-            _rest(plain, first), lambda: [_rest(each, first) for each in noisy()]
-        )
+        rest = OneRank(_rest(plain, first), lambda: [_rest(e, first) for e in noisy()])
         later = compared(ranks, rest, self.layout, self.own)
         values = [*self._loaded()]
         values += (each for each in later if each.quantity is not Quantity.START)
@@ -136,17 +134,13 @@ class ResumedPlay:
             ranks, step = self._values_of_ranks, self.first_step
             read = (e for e in wrong if not is_read_elsewhere(e, ranks, step))
             first = next(read, wrong[0])
-            same = [
-                each
-                for each in values
-                if (each.step, each.quantity) == (first.step, first.quantity)
-            ]
+            step, quantity = first.step, first.quantity
+            same = [e for e in values if (e.step, e.quantity) == (step, quantity)]
             # An optimizer may have tensors of its own, such as a flat slice or copies.
             steps = [step for each in ranks for step in each.steps]
             is_all = not any(each.read_elsewhere or each.copied for each in steps)
             cause = causes.NotContinued(is_all_compared=is_all)
             off = tuple(each for each in same if each.wrong_ranks)
-            quantity, step = first.quantity, first.step
             yield causes.WrongQuantity(quantity, step, cause, off, len(same))
 
     def _cause(self, found: ComparedValue) -> causes.StepMistake:

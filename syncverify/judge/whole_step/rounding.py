@@ -152,11 +152,8 @@ class LoweredDtypes(EagerMode, HarnessMode):
             if isinstance(state, dict)
             for value in state.values()
         ]
-        read = (
-            dtype
-            for tensor, dtype in self._read
-            if not any(tensor() is each for each in counters)
-        )
+        known = {id(each) for each in counters}
+        read = (dtype for tensor, dtype in self._read if id(tensor()) not in known)
         return frozenset(self._scalars.union(read))
 
     @contextmanager

@@ -51,9 +51,8 @@ def _part(value: DTensor) -> KeptPart | None:
     if not value.dim() or not all(map(_adds_up, value.placements)):
         return None
     mesh = value.device_mesh
-    shape, offset = compute_local_shape_and_global_offset(
-        value.shape, mesh, value.placements
-    )
+    laid_out = value.shape, mesh, value.placements
+    shape, offset = compute_local_shape_and_global_offset(*laid_out)
     local = value.to_local().detach().clone()
     if tuple(local.shape) != tuple(shape):
         return None

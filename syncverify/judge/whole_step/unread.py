@@ -47,12 +47,10 @@ def unread(
     Loaded values have the number of the first step after loading.
     """
     by_key = {(each.quantity, each.step, each.name): each for each in values}
-    wrong = [
-        e for e in by_key.values() if e.quantity in _OF_OPTIMIZERS and e.wrong_ranks
-    ]
     return [
         each
-        for each in wrong
+        for each in by_key.values()
+        if each.quantity in _OF_OPTIMIZERS and each.wrong_ranks
         if _is_of_right_parameter(each, by_key, ranks) or _is_replaced(each, ranks)
     ]
 

@@ -15,7 +15,9 @@ CHANGE = Change(PUSH, "count = a + 1\nkeep = b", "count = a - 1")
 
 def mutant(number: int, status: str, change: Change | None = None) -> Mutant:
     return Mutant(
-        f"syncverify.judge.ordering.happens_before.xǁLaneǁpush__mutmut_{number}", status, change
+        f"syncverify.judge.ordering.happens_before.xǁLaneǁpush__mutmut_{number}",
+        status,
+        change,
     )
 
 
