@@ -179,16 +179,15 @@ class _Meetings:
             for launch in own:
                 silent = sorted({*launch.ranks} - self._dumps.keys())
                 if silent and launch.key not in self._done:
+                    group = f"{named('rank', silent)} of the group"
+                    summary = f"rank {rank} waits in {launch}, and {group} left no dump"
+                    events = (Event(f"rank {rank}: {launch.moment}"),)
                     yield Violation(
                         collectives_match_across_ranks.__name__,
                         "rank_left_no_dump",
-                        f"rank {rank} waits in {launch}, and {named('rank', silent)} of the "
-                        "group left no dump",
+                        summary,
                         tuple(silent),
-                        evidence=Disagreement(
-                            named=(launch.source,),
-                            events=(Event(f"rank {rank}: {launch.moment}"),),
-                        ),
+                        evidence=Disagreement(named=(launch.source,), events=events),
                     )
                     return
 

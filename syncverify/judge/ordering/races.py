@@ -144,19 +144,12 @@ def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Ordering
     }
     finder = _Finder(traces, tuple({} for _ in traces), ranks_of_subjects)
     walk(traces, semantics, finder)
+    by_second = sorted(finder.races, key=lambda key: (key[0], key[2], key[1]))
+    given_back = (finder.harmless_frees, *finder.given_back.values())
     return Orderings(
-        tuple(
-            sorted(
-                finder.races.values(),
-                key=lambda race: (race.rank, race.second_index, race.first_index),
-            )
-        ),
+        tuple(finder.races[key] for key in by_second),
         _sorted(finder.early_frees),
-        _sorted(
-            found
-            for given_back in (finder.harmless_frees, *finder.given_back.values())
-            for _, found in given_back
-        ),
+        _sorted(found for listed in given_back for _, found in listed),
     )
 
 
@@ -185,7 +178,7 @@ class _Finder(Observer):
     # Shadows by storage, one mapping for each rank.
     storages: tuple[dict[int, StorageShadow], ...]
     ranks_of_subjects: Set[int]  # they play a training program around a subject
-    # By rank and records.
+    # By rank, and by the positions of both uses.
     races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
     early_frees: list[EarlyFree] = field(default_factory=list)
     # Early frees into a pool, by lane. The next entry of the lane tells whether they are harmful;

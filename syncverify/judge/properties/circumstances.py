@@ -73,14 +73,15 @@ def with_circumstances(
             name, rank = evidence.parameter, each.ranks[0]
             if meeting := contents.meeting(name, rank):
                 signs |= {Circumstance.OTHER_CONTENTS}
+                shown = replace(
+                    evidence, explanation=meeting, is_proven=True, readings=()
+                )
+                place = f"gradient of {name!r} on rank {rank}, step {step}"
                 yield replace(
                     each,
                     cause="bucket_mismatch",
-                    summary=f"gradient of {name!r} on rank {rank}, step {step} is wrong: "
-                    f"{meeting}",
-                    evidence=replace(
-                        evidence, explanation=meeting, is_proven=True, readings=()
-                    ),
+                    summary=f"{place} is wrong: {meeting}",
+                    evidence=shown,
                     clues=Clues.of_finding(each.clues.shows, signs),
                 )
                 continue

@@ -133,20 +133,19 @@ def _too_few_elements(
         if expected.rank == rank and observation.step == step
     )
     if exchanged < owed and not (judgement.run.carries_data and all(is_right)):
+        sent = f"exchanged {exchanged} in {len(launches)} collectives"
+        summary = (
+            f"rank {rank} has to reduce {owed} elements in step {step}, but {sent}"
+        )
+        evidence = TooFewElements(
+            rank=rank,
+            step=step,
+            owed_numel=owed,
+            exchanged_numel=exchanged,
+            events=tuple(map(launched, launches)),
+        )
         yield finding(
-            "not_reduced",
-            f"rank {rank} has to reduce {owed} elements in step {step}, but exchanged "
-            f"{exchanged} in {len(launches)} collectives",
-            rank,
-            None,
-            TooFewElements(
-                rank=rank,
-                step=step,
-                owed_numel=owed,
-                exchanged_numel=exchanged,
-                events=tuple(map(launched, launches)),
-            ),
-            explained_by=_LOSSES,
+            "not_reduced", summary, rank, None, evidence, explained_by=_LOSSES
         )
 
 
@@ -263,16 +262,11 @@ def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
     for rank, record in early:
         step, micro_batch = record.moment.step, record.moment.micro_batch
         count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
-        is_again = (rank, step) in again
-        sign = frozenset({Early(record.source)})
-        later = ", and later reduced the result again" if is_again else ""
-        yield finding(
-            "reduced_twice" if is_again else "reduced_early",
-            f"rank {rank} reduced in micro-batch {micro_batch} of {count} "
-            f"(step {step}){later}: {record}",
-            rank,
-            record.parameters,
-            Mistimed(rank=rank, step=step, events=(Event("", record),)),
-            shows=sign | left_over,
-            explained_by=sign,
-        )
+        cause, later = "reduced_early", ""
+        if (rank, step) in again:
+            cause, later = "reduced_twice", ", and later reduced the result again"
+        sign, names = frozenset({Early(record.source)}), record.parameters
+        place = f"micro-batch {micro_batch} of {count} (step {step})"
+        summary = f"rank {rank} reduced in {place}{later}: {record}"
+        evidence = Mistimed(rank=rank, step=step, events=(Event("", record),))
+        yield finding(cause, summary, rank, names, evidence, sign | left_over, sign)

@@ -47,14 +47,10 @@ def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
     again = judgement.again
     found = _differences(judgement.run, again) if again else iter(())
     for cause, place, (first, second), rank, name in islice(found, 1):
-        yield finding(
-            cause,
-            f"a second run of the same scenario and schedule acted differently: {place}",
-            rank,
-            name,
-            PlayedAgain(first=first, again=second),
-            explained_by=frozenset({Circumstance.OTHER_CONTENTS}),
-        )
+        acted = "a second run of the same scenario and schedule acted differently"
+        summary, signs = f"{acted}: {place}", frozenset({Circumstance.OTHER_CONTENTS})
+        evidence = PlayedAgain(first=first, again=second)
+        yield finding(cause, summary, rank, name, evidence, explained_by=signs)
 
 
 def _differences(run: Run, again: Run) -> Iterator[_Difference]:

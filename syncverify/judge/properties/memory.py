@@ -37,15 +37,13 @@ def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
     for rank, rank_run in enumerate(traced.run.ranks):
         for record in rank_run.trace:
             if isinstance(record, UnwrittenRead):
-                yield finding(
-                    "read_unwritten",
+                summary = (
                     f"rank {rank}: expected memory to be written before it is read, but "
                     f"{record.operator} at {record.source} reads memory that was allocated at "
-                    f"{record.made_at} and not written since",
-                    rank,
-                    None,
-                    Evidence(rank=rank, named=(record.made_at, record.source)),
+                    f"{record.made_at} and not written since"
                 )
+                evidence = Evidence(rank=rank, named=(record.made_at, record.source))
+                yield finding("read_unwritten", summary, rank, None, evidence)
 
 
 @Property(
