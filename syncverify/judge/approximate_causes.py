@@ -40,8 +40,7 @@ _NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _BITS_OF_FLOAT64 = 53
 _MAX_PERMUTED = 4  # of more ranks only rings are tried, not all orders
 _MAX_CHANCE: Final = 0.001  # of elements that are found elsewhere
-# One number after the other is looked up: more take minutes.
-_MAX_NUMEL: Final = 2**17
+_MAX_NUMEL: Final = 2**17  # one number after the other is looked up: more take minutes
 _NAN: Final = "nan"  # which equals itself
 _Round = Callable[[torch.Tensor], torch.Tensor]
 
@@ -330,11 +329,8 @@ def displaced(
     found = {index: places[flat[index]] for index in wrong if flat[index] in places}
     if not found or any(flat[index] and index not in found for index in wrong):
         return None
-    telling = [
-        index
-        for index, place in found.items()
-        if observed.reshape(-1)[index].isfinite() and place[1] != expected.spec.name
-    ]
+    moved = (index for index, place in found.items() if place[1] != expected.spec.name)
+    telling = [index for index in moved if observed.reshape(-1)[index].isfinite()]
     chance = min(1.0, len(places) * torch.finfo(observed.dtype).eps / 2)
     if is_proof and (not telling or chance ** len(telling) > _MAX_CHANCE):
         return None

@@ -25,8 +25,7 @@ from syncverify.scenario.specs import ParameterSpec
 
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
-# A value shows its cause if an unrelated cause fits this seldom.
-MAX_CHANCE = 0.02
+MAX_CHANCE = 0.02  # a value shows its cause if an unrelated cause fits this seldom
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _LARGEST = torch.tensor([torch.finfo(e).max for e in _DTYPES], dtype=torch.float64)

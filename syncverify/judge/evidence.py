@@ -14,8 +14,7 @@ from syncverify.trace.records import CollectiveLaunch, GroupMade, MemoryUse, Mom
 from syncverify.trace.run import Detail, Fault
 from syncverify.trace.source_lines import CodeLine, Origin, SourceLine, lines_among
 
-# Elements of a gradient; None for no gradient.
-Elements = list[float] | None
+Elements = list[float] | None  # elements of a gradient; None for no gradient
 
 
 @dataclass(frozen=True, slots=True)

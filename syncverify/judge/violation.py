@@ -35,8 +35,7 @@ from syncverify.judge.evidence import NO_EVIDENCE, Evidence
 from syncverify.trace.run import Detail
 from syncverify.trace.source_lines import Origin
 
-# Property and cause of a violation.
-Identity = tuple[str, str]
+Identity = tuple[str, str]  # property and cause of a violation
 
 
 class Sign:

@@ -165,11 +165,7 @@ class _Meetings:
         groups = itertools.groupby(kept, key=lambda key: key[:2])
         places = {key: place for _, own in groups for place, key in enumerate(own)}
         return {
-            rank: [
-                replace(launch, sequence=places[launch.key])
-                for launch in own
-                if launch.key in places
-            ]
+            rank: [replace(e, sequence=places[e.key]) for e in own if e.key in places]
             for rank, own in self._launches.items()
         }
 

@@ -50,7 +50,6 @@ class _Device:
     running: set[records.CollectiveKey] = field(default_factory=set)
 
     def queues_of(self, trace: Trace) -> dict[str, list[_Entry]]:
-        """Return the queue of each stream."""
         queues = defaultdict[str, list[_Entry]](list)
         marked = set[int]()
         for record in trace:

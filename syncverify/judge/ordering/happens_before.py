@@ -258,7 +258,6 @@ class _RankWalk:
             self.idle.append(in_flight.lane)
 
     def _passed(self, wait: StreamWait | HostWait) -> Clock:
-        """Return the clock of the mark that is waited for."""
         # A wait for an event that was never recorded does nothing in CUDA.
         return self.marks.get(wait.mark, {})
 

@@ -107,13 +107,9 @@ class _Measure(Observer):
 
     @override
     def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
-        """Drop the blocks whose streams the host has waited for."""
         self.hosts[rank] = clock
-        self.blocks[rank] = {
-            storage: block
-            for storage, block in self.blocks.get(rank, {}).items()
-            if not _contains(clock, block.clock)
-        }
+        held = self.blocks.get(rank, {}).items()
+        self.blocks[rank] = {n: e for n, e in held if not _contains(clock, e.clock)}
 
 
 def _contains(clock: Clock, other: Clock) -> bool:

@@ -103,7 +103,6 @@ class After(Observer):
 
     @override
     def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
-        """Note the entry if its clock contains the record."""
         if lane.rank != self.rank:
             return
         if index == self.first:
@@ -113,7 +112,6 @@ class After(Observer):
 
     @override
     def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
-        """Note the first host wait that covers the record."""
         if rank == self.rank and clock.get(self._lane, 0) >= self._count:
             self.end = min(self.end, index)
 

@@ -189,7 +189,6 @@ class _Finder(Observer):
 
     @override
     def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
-        """Compare each region with the uses that touched it before."""
         for last, found in self.given_back.pop(lane.index, ()):
             if _unordered(last, lane.clock):
                 self.early_frees.append(found)

@@ -252,11 +252,9 @@ def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
     if not early:
         return
     # Ranks and steps in which complete sums were summed again.
-    again = {
-        (found.evidence.rank, found.evidence.step)
-        for found in compare(judgement, after_wait(judgement, reduced=True))
-        if found.cause == "reduced_twice"
-    }
+    wrong = compare(judgement, after_wait(judgement, reduced=True))
+    twice = (found.evidence for found in wrong if found.cause == "reduced_twice")
+    again = {(each.rank, each.step) for each in twice}
     first_step = min(record.moment.step for _, record in early)
     left_over = after_like_step(judgement.scenario, first_step)
     for rank, record in early:

@@ -59,7 +59,6 @@ class _Packed(NamedTuple):
     line: Origin  # copies the last gradient into it; UNKNOWN where work is not recorded
 
     def words(self) -> str:
-        """Return its order, and the line."""
         by = f" by {self.line}" if isinstance(self.line, SourceLine) else ""
         return f"bucket is packed in the order {_listed(self.starts)}{by}"
 

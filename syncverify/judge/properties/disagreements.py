@@ -50,8 +50,7 @@ from syncverify.trace.source_lines import Origin, lines_among
 
 _PHASES = ("bind", "backward", "wait", "zero_grad", "unbind")
 
-# The launch of a collective on each rank.
-Launches = Mapping[int, CollectiveLaunch]
+Launches = Mapping[int, CollectiveLaunch]  # the launch of a collective on each rank
 Rows = Mapping[int, Sequence[CollectiveLaunch]]
 _Identity = tuple[tuple[Origin, ...], tuple[str, ...], MatchedArguments]
 _Place = tuple[int, int, int]
@@ -238,11 +237,6 @@ class _Side(NamedTuple):
     theirs: Sequence[_Identity]
     before: Sequence[_Identity]
 
-    @property
-    def places(self) -> tuple[_Place, _Place]:
-        """Return the places of X and Y."""
-        return _place(self.issued), _place(self.due)
-
 
 def _met(rank: int, peer: int, launches: Launches, rows: Rows) -> _Side:
     own, theirs, before = list[_Identity](), list[_Identity](), list[_Identity]()
@@ -255,7 +249,7 @@ def _met(rank: int, peer: int, launches: Launches, rows: Rows) -> _Side:
 
 def _is_odd(side: _Side) -> bool:
     """Tell whether the places or the agreed order have Y where the rank issues X."""
-    issued, due = side.places
+    issued, due = _place(side.issued), _place(side.due)
     if issued != due:
         return due < issued
     x, y, before = side.own[0], side.theirs[0], side.before
@@ -280,7 +274,7 @@ def _judged(side: _Side) -> Odd:
 
 def _signs(side: _Side) -> Iterator[bool | None]:
     """Yield what each sign tells: True if X is one too many, False if Y was skipped."""
-    issued, due = side.places
+    issued, due = _place(side.issued), _place(side.due)
     yield None if issued == due else issued < due
     yield _by_next(side)
     x, y, before = side.own[0], side.theirs[0], side.before

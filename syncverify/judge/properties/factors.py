@@ -45,8 +45,7 @@ from syncverify.judge.violation import Cause
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation
 
-# A wrong gradient and its cause.
-Wrong = tuple[ExpectedGradient, Observation, Cause]
+Wrong = tuple[ExpectedGradient, Observation, Cause]  # a wrong gradient and its cause
 # A cause, and the values that it leads to: each element is in one of them.
 _CauseAndValues = tuple[Cause, list[torch.Tensor]]
 _SEEN: Final = 64  # so many elements tell a factor from chance

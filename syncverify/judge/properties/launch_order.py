@@ -122,11 +122,8 @@ def _stuck(orders: Rows) -> Stuck:
             for member in members[place]:
                 heads[member] += 1
                 ready.append(member)
-    return {
-        rank: (launches[heads[rank]], missing[launches[heads[rank]].key])
-        for rank, launches in orders.items()
-        if heads[rank] < len(launches)
-    }
+    stuck = {r: own[heads[r]] for r, own in orders.items() if heads[r] < len(own)}
+    return {rank: (launch, missing[launch.key]) for rank, launch in stuck.items()}
 
 
 def matched(
@@ -169,10 +166,8 @@ def parting(run: Run, met: CollectiveKey | None = None) -> Parting | None:
     ranks = tuple(rank for rank in met.ranks if rank in rows)
     own = {rank: [e for e in rows[rank] if e.key[:2] == met[:2]] for rank in ranks}
     common = set.intersection(*({e.sequence for e in row} for row in own.values()))
-    last = None
-    for launch in own[ranks[0]]:
-        if launch.sequence in common and launch.sequence < met.sequence:
-            last = launch
+    earlier = {number for number in common if number < met.sequence}
+    last = next((e for e in reversed(own[ranks[0]]) if e.sequence in earlier), None)
     found = Parting(ranks, last, crossed, tuple(_unequal(own)))
     return found if found.last or crossed or found.unequal else None
 

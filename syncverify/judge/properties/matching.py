@@ -37,8 +37,7 @@ _COMBINING = REDUCING_OPERATIONS | {"broadcast"}
 _RULE = "torch names a group by the number of the call, so every rank makes each group"
 
 _Matched = Mapping[CollectiveKey, Launches]
-# Why two of the ranks disagree.
-Reason = Callable[[Launches, tuple[int, int]], Cause]
+Reason = Callable[[Launches, tuple[int, int]], Cause]  # why two of the ranks disagree
 
 
 @Property(
@@ -69,9 +68,8 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
     for found in mismatches(judgement.run, partial(why, judgement)):
         if found.cause == "collective_missing":
             clues = replace(found.clues, shows=skips(judgement))
-            yield replace(found, clues=clues)
-        else:
-            yield found
+            found = replace(found, clues=clues)
+        yield found
     for launches in _matched_launches(judgement.run).values():
         yield from _mixed_up(judgement, launches)
 

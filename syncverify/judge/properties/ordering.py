@@ -280,7 +280,6 @@ def _reductions_before(
 def _findings(
     judgement: Judgement, disorder: Disorder, cause: str
 ) -> Iterator[Violation]:
-    """Yield one finding per rank and list of parameters."""
     first = disorder.found[0]
     left_over = _left_over(judgement, first)
     shows = _pair(first) | _late_line(first) | left_over
@@ -307,8 +306,7 @@ def _findings(
         words = summary(found, disorder, parameters)
         if cause in _NO_WAIT_MENDS:
             shown = replace(shown, remedy=None)
-        refill = refill_in_flight(judgement, found) if isinstance(found, Race) else None
-        if refill is not None:
+        if isinstance(found, Race) and (refill := refill_in_flight(judgement, found)):
             shown = replace(shown, named=refill.lines)
             words = f"rank {rank}: {refill.words()}, which may still use it"
         yield finding(cause, words, rank, parameters, shown, shows, explained_by)

@@ -106,7 +106,6 @@ class Sent:
 
     @cached_property
     def _is_unknown(self) -> torch.Tensor:
-        """Which values are in no gradient."""
         assert self.elements is not None
         is_unknown = self.elements != 0
         for _, start, end in self._found:
@@ -194,7 +193,6 @@ class Sent:
 
     @cached_property
     def _recognized(self) -> tuple[GradientSlice, ...]:
-        """The gradients among the values."""
         assert self.elements is not None
         # A third of a whole number is rounded to the dtype in which it is sent.
         return tuple(

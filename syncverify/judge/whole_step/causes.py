@@ -25,8 +25,7 @@ class StepMistake:
     """Why a value is wrong. Two parameters with equal causes are one finding."""
 
     is_of_training: ClassVar = True
-    # The row of a cause that a scenario may have too.
-    row: ClassVar[str] = ""
+    row: ClassVar[str] = ""  # the row of a cause that a scenario may have too
 
     @property
     def kind(self) -> str:
@@ -276,7 +275,6 @@ class OtherCoefficient(StepMistake):
     @property
     @override
     def kind(self) -> str:
-        """Name of its row; one with a known norm is another kind of cause."""
         return "other_coefficient" if self.norm is None else "coefficient_of_a_norm"
 
 

@@ -37,12 +37,10 @@ class ComparedValue:
     name: str
     got: ByRank
     expected: Mapping[int, torch.Tensor]
-    # Largest difference of an element that rounding explains.
-    tolerance: float = 0.0
+    tolerance: float = 0.0  # largest difference of an element that rounding explains
     # Whether rounding is far smaller than any mistake: in float64.
     is_exact: bool = True
-    # Whether a mistake of a factor of 2 would be seen.
-    is_judged: bool = True
+    is_judged: bool = True  # whether a mistake of a factor of 2 would be seen
     # Whether it should have this value by the rank's own earlier values.
     is_by_own: bool = False
 

@@ -62,7 +62,6 @@ def findings(
 def _mistakes(
     wrong: Sequence[ComparedValue], total: int, play: MeshPlay, start: NamedTensors
 ) -> list[causes.WrongQuantity]:
-    """Return the mistakes behind wrong values of one quantity and step."""
     quantity, step = wrong[0].quantity, wrong[0].step
     known = play.known(step, start)
     if quantity is Quantity.GRADIENT:

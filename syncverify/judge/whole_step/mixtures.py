@@ -21,8 +21,7 @@ from syncverify.judge.whole_step.parts import pieces
 from syncverify.trace.source_lines import lines_among
 
 _ELEMENTS_IN_LOWER_DTYPES: Final = 4
-# A part of a sum: gradients by name.
-Column = Mapping[str, torch.Tensor]
+Column = Mapping[str, torch.Tensor]  # a part of a sum: gradients by name
 Explained = tuple[causes.StepMistake, list[ComparedValue]]
 
 
@@ -239,8 +238,7 @@ def wrong_group(found: ComparedValue, known: Known) -> causes.StepMistake | None
     sets, split_axes = [*axis_sets(known.layout)], known.split_axes
     for summed in (frozenset[str](), *(each for each in sets if each <= split_axes)):
         right = split_axes - summed
-        # Each rank's gradient before its reduction.
-        own = dict[int, torch.Tensor]()
+        own = dict[int, torch.Tensor]()  # each rank's gradient before its reduction
         for rank in found.got:
             whole = sum_of(contributions[i] for i in known.layout.group(rank, summed))
             own[rank] = piece_of(whole, found, rank, known)

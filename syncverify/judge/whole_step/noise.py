@@ -76,8 +76,7 @@ from syncverify.judge.whole_step.rounding import (
 )
 from syncverify.trace.dispatch_modes import EagerMode
 
-# Size of the noise, in units of roundoff: K of the note.
-_ROUNDINGS: Final = 2.0
+_ROUNDINGS: Final = 2.0  # size of the noise, in units of roundoff: K of the note
 _PROBABILITY: Final = 1e-9
 # L of the note.
 NOISE_FACTOR: Final = math.sqrt(6 * math.log(2 / _PROBABILITY)) / _ROUNDINGS

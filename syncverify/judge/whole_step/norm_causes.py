@@ -25,8 +25,7 @@ from syncverify.judge.whole_step.mesh_play import Known, MeshPlay, Squares
 from syncverify.judge.whole_step.mixtures import Explained
 from syncverify.judge.whole_step.values import ByRank, Quantity
 
-# Relative difference up to which two norms count as equal.
-_EQUAL = 1e-5
+_EQUAL = 1e-5  # relative difference up to which two norms count as equal
 # Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
 _ADDED_TO_NORM = 1e-6
 # Relative error of a norm that is computed from a coefficient, because of `_ADDED_TO_NORM`.

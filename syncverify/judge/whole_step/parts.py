@@ -15,6 +15,7 @@ from syncverify.judge.whole_step.values import (
     ByRank,
     NamedTensors,
     RankValues,
+    StepValues,
     parameter_of,
 )
 
@@ -78,16 +79,10 @@ def as_one_rank(ranks: Sequence[RankValues], layout: Layout, own: Own) -> RankVa
             for name in names
         }
 
-    steps = [
-        replace(
-            step,
-            tensors={
-                quantity: joined([r.steps[i].tensors.get(quantity, {}) for r in ranks])
-                for quantity in step.tensors
-            },
-        )
-        for i, step in enumerate(ranks[0].steps)
-    ]
+    steps = list[StepValues]()
+    for i, step in enumerate(ranks[0].steps):
+        whole = {q: joined([r.tensors(q, i) for r in ranks]) for q in step.tensors}
+        steps.append(replace(step, tensors=whole))
     return replace(
         ranks[0],
         start=joined([each.start for each in ranks]),

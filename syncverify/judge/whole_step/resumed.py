@@ -144,7 +144,6 @@ class ResumedPlay:
             yield causes.WrongQuantity(quantity, step, cause, off, len(same))
 
     def _cause(self, found: ComparedValue) -> causes.StepMistake:
-        """Return the mistake behind a wrong value after loading."""
         if all(self._is_fresh(found, rank) for rank in found.wrong_ranks):
             return causes.NotLoaded()
         # One layout wrote the checkpoint, another one read it.
@@ -157,7 +156,6 @@ class ResumedPlay:
         return copy_cause(found, self.layout)
 
     def _is_fresh(self, found: ComparedValue, rank: int) -> bool:
-        """Tell whether a rank has the value from before loading."""
         before = self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
         value = found.got[rank]
         if value is None or before is None:
@@ -167,7 +165,6 @@ class ResumedPlay:
 
 
 def _rest(values: RankValues, first: int) -> RankValues:
-    """Return the values of the later steps."""
     start, steps = values.parameters_before(first), values.steps[first:]
     return replace(values, start=start, steps=steps, batches=values.batches[first:])
 

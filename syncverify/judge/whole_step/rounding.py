@@ -37,8 +37,7 @@ COLLECTIVES: Final = ("c10d", "_c10d_functional")
 class Rounding:
     """How values of some dtypes are rounded."""
 
-    # Unit roundoff: largest difference of a rounded value, as a part of it.
-    unit: float
+    unit: float  # unit roundoff: largest difference of a rounded value, as a part of it
     # Half the distance between the smallest numbers; 0 for a distance below 1e-40, as in float32.
     spacing: float
 

@@ -57,12 +57,8 @@ def _part(value: DTensor) -> KeptPart | None:
     if tuple(local.shape) != tuple(shape):
         return None
     whole = torch.zeros(value.shape, dtype=value.dtype)
-    index = tuple(
-        place if placement.is_replicate() else slice(None)
-        for place, placement in zip(
-            mesh.get_coordinate() or (), value.placements, strict=True
-        )
-    )
+    places = zip(mesh.get_coordinate() or (), value.placements, strict=True)
+    index = tuple(at if each.is_replicate() else slice(None) for at, each in places)
     ranks = torch.as_tensor(mesh.mesh[index]).flatten().tolist()
     return KeptPart(whole, local, tuple(offset), tuple(ranks))
 

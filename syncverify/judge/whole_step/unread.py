@@ -150,12 +150,8 @@ def read_elsewhere(
 ) -> list[ComparedValue]:
     """Return the wrong gradients that no optimizer reads, by the parameters after the step."""
     off = {e.name for e in values if e.quantity is Quantity.PARAMETER and e.wrong_ranks}
-    wrong = [
-        each
-        for each in values
-        if each.name in off and each.wrong_ranks
-        if is_read_elsewhere(each, play.ranks)
-    ]
+    near = (each for each in values if each.name in off and each.wrong_ranks)
+    wrong = [each for each in near if is_read_elsewhere(each, play.ranks)]
     if not wrong or not play.has_loss:
         return []
     made = [play.optimized(each) for each in play.ranks]
