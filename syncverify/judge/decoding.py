@@ -200,10 +200,8 @@ def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     for reduced in range(1, count if len(expected.ranks) > 1 else 1):
         early = expected.total(expected.ranks, range(reduced))
         late = expected.part(expected.rank, range(reduced, count))
-        text = (
-            f"it was reduced after {reduced} of {count} micro-batches; "
-            f"the later ones are rank {expected.rank}'s own"
-        )
+        own = f"the later ones are rank {expected.rank}'s own"
+        text = f"it was reduced after {reduced} of {count} micro-batches; {own}"
         cause = Cause("reduced_early", text)
         yield cause, early / expected.divisor + late
         yield cause, (early + late) / expected.divisor

@@ -130,9 +130,8 @@ class Clues:
 
     def __or__(self, other: Self) -> Self:
         """Return the clues of several violations of one identity."""
-        return type(self)(
-            self.shows | other.shows, self.explained_by | other.explained_by
-        )
+        shows = self.shows | other.shows
+        return type(self)(shows, self.explained_by | other.explained_by)
 
     def explain(self, other: Self) -> bool:
         """Tell whether the mistake with these signs explains every finding of another one."""

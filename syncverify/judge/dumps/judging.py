@@ -54,7 +54,6 @@ class RecordedMoment(Moment):
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         return f"record {self.record}"
 
 

@@ -48,10 +48,8 @@ class Remedy:
         everything = self.num_removed + len(self.left)
         calls = " or ".join(dict.fromkeys(map(_call_for, self.left)))
         others = "the other needs" if len(self.left) == 1 else "the others need"
-        return (
-            f"{edges}: orders {self.num_removed} of {everything} such pairs; {others} "
-            f"another {calls}"
-        )
+        ordered = f"orders {self.num_removed} of {everything} such pairs"
+        return f"{edges}: {ordered}; {others} another {calls}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,13 @@ def _synchronous(trace: Trace) -> set[CollectiveKey]:
 
 
 def _without(trace: Trace, point: SyncPoint) -> Iterator[TraceRecord]:
-    gone = _barriers_at(trace, point)
+    gone = {
+        each.key
+        for each in trace
+        if isinstance(each, CollectiveLaunch)
+        and point.kind == each.operation == _BARRIER
+        and each.source == point.line
+    }
     for record in trace:
         match record:
             case StorageFreed() if point.kind == "record_stream":
@@ -106,16 +112,6 @@ def _without(trace: Trace, point: SyncPoint) -> Iterator[TraceRecord]:
                 pass
             case _ if (point.kind, point.line) not in [*_kinds(record)]:
                 yield record
-
-
-def _barriers_at(trace: Trace, point: SyncPoint) -> set[CollectiveKey]:
-    return {
-        each.key
-        for each in trace
-        if isinstance(each, CollectiveLaunch)
-        and point.kind == each.operation == _BARRIER
-        and each.source == point.line
-    }
 
 
 def _without_streams(record: StorageFreed, line: SourceLine) -> StorageFreed:

@@ -133,10 +133,8 @@ def _too_few_elements(
         if expected.rank == rank and observation.step == step
     )
     if exchanged < owed and not (judgement.run.carries_data and all(is_right)):
-        sent = f"exchanged {exchanged} in {len(launches)} collectives"
-        summary = (
-            f"rank {rank} has to reduce {owed} elements in step {step}, but {sent}"
-        )
+        sent = f"but exchanged {exchanged} in {len(launches)} collectives"
+        summary = f"rank {rank} has to reduce {owed} elements in step {step}, {sent}"
         evidence = TooFewElements(
             rank=rank,
             step=step,

@@ -132,10 +132,8 @@ def _beside(judgement: Judgement, two: Launches) -> Iterator[str]:
             is_moved = any(share_bytes(slot, each) for each in common)
             is_more = slot.parameter not in names and not is_moved
             if is_more and judgement.numel(slot.parameter, peer):
-                yield (
-                    f": {slot.parameter} is in one bucket with {common[0].parameter} on rank "
-                    f"{rank}, and not on rank {peer}"
-                )
+                beside = f"in one bucket with {common[0].parameter} on rank {rank}"
+                yield f": {slot.parameter} is {beside}, and not on rank {peer}"
 
 
 def _is_full(launch: CollectiveLaunch, slots: Sequence[ParameterSlot]) -> bool:

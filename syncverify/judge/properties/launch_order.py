@@ -61,10 +61,8 @@ def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
 
 def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
     cycle = _circle_of(stuck)
-    summary = (
-        f"ranks {sorted(cycle)} {action} in orders that exclude each other: a deadlock "
-        "hazard on NCCL"
-    )
+    orders = f"{action} in orders that exclude each other"
+    summary = f"ranks {sorted(cycle)} {orders}: a deadlock hazard on NCCL"
     events = list[Event]()
     for waiting, rank in itertools.pairwise([*cycle, cycle[0]]):
         first, later = stuck[rank][0], stuck[waiting][0]

@@ -113,10 +113,8 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
         for name, gradient in observation.gradients.items():
             if gradient is not None and gradient.any():
                 step = observation.step
-                summary = (
-                    f"gradient of {name!r} on rank {rank} is not zero after zero_grad() of "
-                    f"step {step}"
-                )
+                after = f"not zero after zero_grad() of step {step}"
+                summary = f"gradient of {name!r} on rank {rank} is {after}"
                 evidence = Evidence(rank=rank, step=step)
                 yield finding("gradient_left", summary, rank, name, evidence)
 

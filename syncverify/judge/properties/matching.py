@@ -132,11 +132,8 @@ def _mixed_up(judgement: Judgement, launches: Launches) -> Iterator[Violation]:
             continue
         known = (judgement.sent(rank, launches[rank]).slots for rank in ranks)
         for slot, their_slot in _conflicts(judgement, ranks, *known):
-            details = (
-                f": {slot} on rank {one} meets {their_slot} on rank {other} "
-                f"({launch.moment})"
-            )
-            cause = Cause("bucket_mismatch", details)
+            meeting = f"{slot} on rank {one} meets {their_slot} on rank {other}"
+            cause = Cause("bucket_mismatch", f": {meeting} ({launch.moment})")
             names = slot.parameter, their_slot.parameter
             yield from _both(cause, {one: launch, other: theirs}, names)
 
@@ -192,11 +189,9 @@ def groups_that_differ(run: Run) -> Iterator[Violation]:
         (one, first), *_ = calls.items()
         other = next((r for r in calls if calls[r].ranks != first.ranks), None)
         if other is not None:
-            pair = {one: first, other: calls[other]}
-            summary = (
-                f"ranks {[*pair]} make different groups by call {number + 1} of "
-                f"new_group(): {_RULE}"
-            )
+            pair, call = {one: first, other: calls[other]}, f"call {number + 1}"
+            groups = f"different groups by {call} of new_group()"
+            summary = f"ranks {[*pair]} make {groups}: {_RULE}"
             for rank in pair:
                 yield finding("groups_differ", summary, rank, None, _evidence(pair))
             return

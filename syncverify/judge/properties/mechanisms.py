@@ -170,10 +170,8 @@ def _shared(facts: GradientFacts) -> Iterator[Cause]:
         return
     for other, region in gradients.items():
         if other != facts.name and not region.repeats and own.overlaps(region):
-            text = (
-                f"its memory is also that of the gradient of {other!r}: what is added to "
-                "one of them is in both"
-            )
+            also = f"its memory is also that of the gradient of {other!r}"
+            text = f"{also}: what is added to one of them is in both"
             yield Cause("memory_shared", text)
 
 
@@ -200,10 +198,8 @@ def _not_awaited(facts: GradientFacts) -> Iterator[Cause]:
         # Only a recorder that knows streams records waits.
         is_async = launch.communication_stream != launch.stream
         if is_async and launch.key not in waited:
-            text = (
-                f"{facts.own_words}: it was reduced {where(launch)}, and nothing waited for the "
-                "result"
-            )
+            reduced = f"it was reduced {where(launch)}"
+            text = f"{facts.own_words}: {reduced}, and nothing waited for the result"
             yield Cause(facts.kind, text, lines=(launch.source,))
 
 
@@ -337,10 +333,8 @@ def _reduced_twice(facts: GradientFacts) -> Iterator[Cause]:
     if facts.kind in _COUNTED_OFTEN and facts.equals(value):
         pairs = itertools.combinations(sums, 2)
         first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
-        text = (
-            f"ranks {list(first.ranks)} summed their sum again: it was reduced "
-            f"{where(first)} and {where(second)}"
-        )
+        twice = f"it was reduced {where(first)} and {where(second)}"
+        text = f"ranks {list(first.ranks)} summed their sum again: {twice}"
         yield _summed_twice(text, facts, [first, second])
 
 
@@ -357,10 +351,8 @@ def _summed_again(facts: GradientFacts) -> Iterator[Cause]:
             again.append(launch)
             factor *= len(launch.ranks)
     if again and facts.equals(expected.value() * as_float(factor)):
-        text = (
-            f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "
-            f"{where(again[0])}"
-        )
+        whole = f"the sum over ranks {list(expected.ranks)}"
+        text = f"it was {whole} already when it was summed again {where(again[0])}"
         yield _summed_twice(text, facts, again)
 
 

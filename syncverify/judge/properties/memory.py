@@ -86,10 +86,8 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
             spans = [1] if needs_more else [1, 2]
             pairs = [[*zip(later, later[span:], strict=False)] for span in spans]
             if all(pairs) and any(all(e < then for e, then in each) for each in pairs):
-                summary = (
-                    f"rank {rank} holds more {what} from step to step: "
-                    f"{', '.join(map(str, counted))}"
-                )
+                listed = ", ".join(map(str, counted))
+                summary = f"rank {rank} holds more {what} from step to step: {listed}"
                 evidence = PiledUp(rank=rank, held=counted)
                 yield finding("piles_up", summary, rank, None, evidence)
                 break

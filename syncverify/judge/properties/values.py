@@ -308,9 +308,8 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
         seen.add(cause.kind)
         reductions = reductions_of(judgement, expected)
         shows = circumstances.shown_signs(cause, observed, reductions)
-        summary = (
-            f"gradient of {name!r} on rank {rank}, step {step} is wrong: {cause.text}"
-        )
+        place = f"{name!r} on rank {rank}, step {step}"
+        summary = f"gradient of {place} is wrong: {cause.text}"
         evidence = WrongGradient(
             rank=rank,
             step=step,
