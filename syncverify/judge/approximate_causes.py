@@ -22,8 +22,6 @@ Note [Elements found elsewhere]
     are no wrong offset: those are strides.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -33,8 +31,8 @@ from typing import Final
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.reference import ExpectedGradient, RightElement
+from syncverify.judge.violation import Cause
 from syncverify.scenario.layout import ranks_along, reduce_axes
 
 _POWERS = [Fraction(2) ** power for power in (-1, 1, -2, 2, -3, 3, -4, 4)]
@@ -42,8 +40,7 @@ _NARROW_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 _BITS_OF_FLOAT64 = 53
 _MAX_PERMUTED = 4  # of more ranks only rings are tried, not all orders
 _MAX_CHANCE: Final = 0.001  # of elements that are found elsewhere
-# One number after the other is looked up: more take minutes.
-_MAX_NUMEL: Final = 2**17
+_MAX_NUMEL: Final = 2**17  # one number after the other is looked up: more take minutes
 _NAN: Final = "nan"  # which equals itself
 _Round = Callable[[torch.Tensor], torch.Tensor]
 
@@ -154,9 +151,8 @@ def _miscounted(expected: ExpectedGradient, observed: torch.Tensor) -> Cause | N
     keys = list(itertools.product(expected.comparable(), range(expected.count)))
     if not keys:
         return None
-    columns = torch.stack(
-        [expected.part(r, [m]).reshape(-1) / expected.divisor for r, m in keys], dim=1
-    )
+    parts = [expected.part(r, [m]).reshape(-1) / expected.divisor for r, m in keys]
+    columns = torch.stack(parts, dim=1)
     if columns.shape[0] < columns.shape[1]:
         return None
     weights = torch.linalg.lstsq(columns, observed.reshape(-1, 1)).solution.round()
@@ -180,11 +176,10 @@ def _is_narrow_sum(
     narrow = functools.partial(_narrow, dtype)
     own: torch.dtype = getattr(torch, expected.spec.effective_grad_dtype)
     divided = (_divided(e, expected.divisor, narrow) for e in _sums(expected, narrow))
-    for values in itertools.chain.from_iterable(divided):
-        same = [(each.to(own).double() == observed) for each in values]
-        if torch.stack(same).any(dim=0).all():
-            return True
-    return False
+    return any(
+        torch.stack([e.to(own).double() == observed for e in values]).any(dim=0).all()
+        for values in itertools.chain.from_iterable(divided)
+    )
 
 
 def _narrow(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:
@@ -334,11 +329,8 @@ def displaced(
     found = {index: places[flat[index]] for index in wrong if flat[index] in places}
     if not found or any(flat[index] and index not in found for index in wrong):
         return None
-    telling = [
-        index
-        for index, place in found.items()
-        if observed.reshape(-1)[index].isfinite() and place[1] != expected.spec.name
-    ]
+    moved = (index for index, place in found.items() if place[1] != expected.spec.name)
+    telling = [index for index in moved if observed.reshape(-1)[index].isfinite()]
     chance = min(1.0, len(places) * torch.finfo(observed.dtype).eps / 2)
     if is_proof and (not telling or chance ** len(telling) > _MAX_CHANCE):
         return None

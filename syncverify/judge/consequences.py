@@ -4,8 +4,6 @@ Ranks whose collectives differ from those of their peers wait for ever, so gradi
 are, so replicas differ. Four properties are violated then, by one defect.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from typing import Final

@@ -6,8 +6,6 @@ equals the observed gradient, element by element, is the cause, unless so many v
 chance. Simple explanations are tried before rare ones.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator
@@ -16,8 +14,8 @@ from dataclasses import replace
 import torch
 
 from syncverify.judge.approximate_causes import displaced, likeliest
-from syncverify.judge.cause import Cause
 from syncverify.judge.reference import ExpectedGradient
+from syncverify.judge.violation import Cause
 from syncverify.plain_text import counted, named
 from syncverify.playing.program.changes import GRADIENT_SCALE
 from syncverify.playing.program.graphs import own_accumulation
@@ -27,8 +25,7 @@ from syncverify.scenario.specs import ParameterSpec
 
 _MAX_SUBSET_SOURCE = 8  # subsets of more ranks or micro-batches are not enumerated
 
-# A value shows its cause if an unrelated cause fits this seldom.
-MAX_CHANCE = 0.02
+MAX_CHANCE = 0.02  # a value shows its cause if an unrelated cause fits this seldom
 
 _DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _LARGEST = torch.tensor([torch.finfo(e).max for e in _DTYPES], dtype=torch.float64)
@@ -54,14 +51,12 @@ def explain(
         return Cause("gradient_missing", "there is no gradient at all")
     value = expected.value()
     if observed.shape != value.shape:
-        return Cause(
-            "wrong_shape", f"shape {tuple(observed.shape)}, not {tuple(value.shape)}"
-        )
+        text = f"shape {tuple(observed.shape)}, not {tuple(value.shape)}"
+        return Cause("wrong_shape", text)
     dtype = str(observed.dtype).removeprefix("torch.")
     if dtype not in expected.dtypes():
-        return Cause(
-            "wrong_dtype", f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
-        )
+        text = f"dtype {dtype}, not {expected.spec.effective_grad_dtype}"
+        return Cause("wrong_dtype", text)
     exact = observed.to(torch.float64)
     finite, seen = value.isfinite(), exact.isfinite()
     # Finite elements are right, and the others are no numbers either.
@@ -205,10 +200,8 @@ def _wrong_micro_batches(expected: ExpectedGradient) -> Iterator[CauseAndValue]:
     for reduced in range(1, count if len(expected.ranks) > 1 else 1):
         early = expected.total(expected.ranks, range(reduced))
         late = expected.part(expected.rank, range(reduced, count))
-        text = (
-            f"it was reduced after {reduced} of {count} micro-batches; "
-            f"the later ones are rank {expected.rank}'s own"
-        )
+        own = f"the later ones are rank {expected.rank}'s own"
+        text = f"it was reduced after {reduced} of {count} micro-batches; {own}"
         cause = Cause("reduced_early", text)
         yield cause, early / expected.divisor + late
         yield cause, (early + late) / expected.divisor
@@ -420,10 +413,8 @@ def _donors(
     mesh, numel = expected.scenario.mesh, expected.value().numel()
     for other in expected.scenario.trainable:
         if other.name != expected.spec.name:
-            numels = (
-                (r, math.prod(local_shape(mesh, other, r))) for r in expected.ranks
-            )
-            yield other, tuple(rank for rank, count in numels if count == numel)
+            shapes = {r: local_shape(mesh, other, r) for r in expected.ranks}
+            yield other, tuple(r for r in shapes if math.prod(shapes[r]) == numel)
 
 
 def _subsets(items: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -3,8 +3,6 @@
 `report/` makes texts and JSON of them; JSON leaves out the fields without `repr`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -16,8 +14,7 @@ from syncverify.trace.records import CollectiveLaunch, GroupMade, MemoryUse, Mom
 from syncverify.trace.run import Detail, Fault
 from syncverify.trace.source_lines import CodeLine, Origin, SourceLine, lines_among
 
-# Elements of a gradient; None for no gradient.
-Elements = list[float] | None
+Elements = list[float] | None  # elements of a gradient; None for no gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +127,10 @@ class Ownership(Evidence):
     owner: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Mistimed(Evidence):
     """A collective at a moment at which none is allowed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedTwice(Evidence):
     """Two reductions of the same memory."""
 
@@ -159,7 +154,6 @@ class Disordered(Evidence):
     unordered: Unordered = field(repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement(Evidence):
     """Events of ranks that exclude each other."""
 

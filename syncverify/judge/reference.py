@@ -5,8 +5,6 @@ without a synchronizer. Then each parameter is summed by itself over the ranks t
 contribute.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Hashable, Iterable, Sequence
@@ -200,9 +198,8 @@ class ExpectedGradient:
         self, ranks: Iterable[int], micro_batches: Sequence[int] | None = None
     ) -> torch.Tensor:
         """Sum `part` over the given ranks, in float64, undivided."""
-        return torch.stack([self.part(rank, micro_batches) for rank in ranks]).sum(
-            dim=0
-        )
+        parts = [self.part(rank, micro_batches) for rank in ranks]
+        return torch.stack(parts).sum(dim=0)
 
     def reduced(
         self, ranks: Iterable[int], micro_batches: Sequence[int] | None = None
@@ -236,11 +233,8 @@ class ExpectedGradient:
     def comparable(self) -> tuple[int, ...]:
         """List the ranks whose local part has the same shape; of many the first ones."""
         mesh, spec = self.scenario.mesh, self.spec
-        shapes = (
-            (rank, local_shape(mesh, spec, rank)) for rank in range(mesh.num_ranks)
-        )
-        own = local_shape(mesh, spec, self.rank)
-        alike = (rank for rank, shape in shapes if shape == own)
+        ranks, own = range(mesh.num_ranks), local_shape(mesh, spec, self.rank)
+        alike = (rank for rank in ranks if local_shape(mesh, spec, rank) == own)
         return tuple(itertools.islice(alike, _MAX_ALIKE))
 
 

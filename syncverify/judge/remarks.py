@@ -26,8 +26,6 @@ Note [When collectives are swapped]
     makes the same tensors in an order of its own, and does not reduce them in that order.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
@@ -206,10 +204,7 @@ def _first_swap(
 ) -> int | None:
     """Return where two orders of the same collectives differ first; None if they do not."""
     # Each owner in turn broadcasts from a line of its own: the root tells these calls apart.
-    ours, theirs = (
-        [(_words(each), each.root, tell(each)) for each in launches]
-        for launches in (one, other)
-    )
+    ours, theirs = ([(_words(e), e.root, tell(e)) for e in own] for own in (one, other))
     if ours == theirs or Counter(ours) != Counter(theirs):
         return None
     pairs = zip(ours, theirs, strict=True)

@@ -46,16 +46,14 @@ Note [What fits by chance]
     Otherwise the gradient is farther off than rounding can be, and no more is known.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain, explanations
 from syncverify.judge.reference import ExpectedGradient
+from syncverify.judge.violation import Cause
 from syncverify.scenario.layout import is_managed
 
 _UNIT_ROUNDOFF_OF_REFERENCE = torch.finfo(torch.float64).eps / 2

@@ -1,7 +1,5 @@
 """What ranks did, whatever they ran: a run, and the work without an order in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,7 +37,6 @@ class Traced:  # without slots: `cached_property` needs a dictionary
         return found if found or self.is_for_nccl else disorders(traces, "host")
 
     def _judged_records(self, rank_run: RankRun) -> Trace:
-        """Return the part of a rank's trace that is judged."""
         return rank_run.trace
 
 

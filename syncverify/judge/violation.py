@@ -1,4 +1,4 @@
-"""A violation: a property that does not hold, the cause, and signs that tell its defect.
+"""A violation: a property that does not hold, its cause, and signs that tell its defect.
 
 Note [One defect or two]
     A violation shows signs, and each of its findings lists the signs that would explain the
@@ -25,10 +25,9 @@ Note [One defect or two]
     and `Property.follows`.
 """
 
-from __future__ import annotations
-
 import builtins
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum, auto
 from typing import Self
 
@@ -36,8 +35,7 @@ from syncverify.judge.evidence import NO_EVIDENCE, Evidence
 from syncverify.trace.run import Detail
 from syncverify.trace.source_lines import Origin
 
-# Property and cause of a violation.
-Identity = tuple[str, str]
+Identity = tuple[str, str]  # property and cause of a violation
 
 
 class Sign:
@@ -130,11 +128,12 @@ class Clues:
         """Return the clues of one finding."""
         return cls(shows, frozenset({explained_by}))
 
-    def __or__(self, other: Clues) -> Clues:
+    def __or__(self, other: Self) -> Self:
         """Return the clues of several violations of one identity."""
-        return Clues(self.shows | other.shows, self.explained_by | other.explained_by)
+        shows = self.shows | other.shows
+        return type(self)(shows, self.explained_by | other.explained_by)
 
-    def explain(self, other: Clues) -> bool:
+    def explain(self, other: Self) -> bool:
         """Tell whether the mistake with these signs explains every finding of another one."""
         findings = other.explained_by
         return bool(findings) and all(self.shows & finding for finding in findings)
@@ -191,3 +190,50 @@ def finding(
         evidence=evidence,
         clues=Clues.of_finding(shows, explained_by),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words of a cause. Of a training they have places for facts, such as `{axes}`."""
+
+    meaning: str  # the mistake, in one sentence
+    hint: str  # the repair to try first
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake(Words):
+    """The row of a cause that violations, or wrong values of a training, may have."""
+
+    _: KW_ONLY
+    # Words of a case, "" where they are the same: `of_means` and `of_factors` under such a contract;
+    # of a training, the first flag of its typed cause, or name of the quantity, that is true.
+    cases: Mapping[str, Words] = field(default_factory=dict, hash=False)
+    # It tells the place or the count of an error, but not its reason. Another scenario, often a
+    # smaller one, may show a better cause of the same defect.
+    is_vague: bool = False
+    # The value of a gradient tells it. Several mistakes may lead to one value; where the trace of
+    # the run leaves only one, that one is certain.
+    is_of_value: bool = False
+    # Circumstance of the findings that it explains; see Note [One defect or two].
+    shows: Circumstance | None = None
+    # Causes of the same property that the same defect has then as well.
+    leads_to: tuple[str, ...] = ()
+
+
+# Mistakes by the short name of their cause, which is stable across scenarios.
+Mistakes = Mapping[str, Mistake]
+
+
+def is_exception(cause: str) -> bool:
+    """Tell whether a cause is an exception of the subject: `raised_` and its class."""
+    return cause.startswith("raised_")
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The cause of a wrong gradient."""
+
+    kind: str  # stable across scenarios
+    text: str  # a sentence that names ranks, micro-batches, steps, parameters
+    is_certain: bool = True
+    lines: tuple[Origin, ...] = ()  # named by the text

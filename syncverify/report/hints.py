@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from syncverify.judge.cause import is_exception
 from syncverify.judge.causes import ADVICE, CAUSES, VAGUE_CAUSES, VALUE_CAUSES
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
 from syncverify.judge.properties.copied_buckets import UNPACKED_OTHERWISE
+from syncverify.judge.violation import is_exception
 from syncverify.search.found_violation import FoundViolation
 
 

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from syncverify.faces.simulation.simulation import FoundInProgram, Simulation
-from syncverify.judge.cause import is_exception
 from syncverify.judge.causes import ADVICE
 from syncverify.judge.properties.registry import STATEMENTS_IN_ANY_PROGRAM
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import is_exception
 from syncverify.plain_text import counted
 from syncverify.replay_line import replay_line
 from syncverify.report.account import Account, Explanation, count_of_violations, titled

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from typing_extensions import override
 
-from syncverify.judge.ordering.clocks import Lane
-from syncverify.judge.ordering.happens_before import Observer, walk
+from syncverify.judge.ordering.happens_before import Lane, Observer, walk
 from syncverify.sim.recording.rank_recorder import RankRecorder
 from syncverify.sim.recording.raw_accesses import RawAccess, RawFree, RawPlace, merged
 from syncverify.trace import records

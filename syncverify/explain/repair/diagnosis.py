@@ -39,8 +39,8 @@ from syncverify.explain.repair.rewrites import Names
 from syncverify.explain.repair.source_edit import Edit, Function, Source
 from syncverify.explain.repair.unasked_state import unasked_state
 from syncverify.explain.witness.witness_search import find_witness
-from syncverify.judge.cause import is_exception
 from syncverify.judge.evidence import Ended
+from syncverify.judge.violation import is_exception
 from syncverify.playing.choice import AnyBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.processes.owner_link import Found, tell_owner

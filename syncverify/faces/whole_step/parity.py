@@ -37,7 +37,7 @@ from syncverify.judge.properties.memory import memory_is_written_before_it_is_re
 from syncverify.judge.traced import launches_of
 from syncverify.judge.whole_step.causes import Scaled
 from syncverify.judge.whole_step.differences import OneRank
-from syncverify.judge.whole_step.functions import with_functions
+from syncverify.judge.whole_step.findings import with_functions
 from syncverify.judge.whole_step.layout import Layout, Own
 from syncverify.judge.whole_step.values import RankValues
 

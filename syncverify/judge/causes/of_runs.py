@@ -1,11 +1,8 @@
 """The causes that calls, their order and their ends show, in the order of a report."""
 
-from __future__ import annotations
-
 from typing import Final
 
-from syncverify.judge.cause import Mistake, Mistakes
-from syncverify.judge.violation import Circumstance
+from syncverify.judge.violation import Circumstance, Mistake, Mistakes
 
 # fmt: off
 OF_RUNS: Final[Mistakes] = {

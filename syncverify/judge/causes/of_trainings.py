@@ -3,12 +3,10 @@
 Their meaning follows the name of a value, such as `gradient of up.weight`.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
-from syncverify.judge.cause import Mistake, Mistakes, Words
 from syncverify.judge.causes.of_values import LAST_MICRO_BATCH, LISTED, WEIGHTED
+from syncverify.judge.violation import Mistake, Mistakes, Words
 
 _ONE_NORM: Final = "clip the parameters' gradients on all ranks by one norm"
 # fmt: off

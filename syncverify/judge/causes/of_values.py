@@ -1,11 +1,8 @@
 """The causes that values of gradients show, of a scenario or of a training."""
 
-from __future__ import annotations
-
 from typing import Final
 
-from syncverify.judge.cause import Mistake, Mistakes, Words
-from syncverify.judge.violation import Circumstance
+from syncverify.judge.violation import Circumstance, Mistake, Mistakes, Words
 
 # A number of a training that is wrong by itself: nothing better is known than to look at it.
 LISTED: Final = "compare the listed values with those of one rank"

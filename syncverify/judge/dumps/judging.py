@@ -13,8 +13,6 @@ Note [What a dump leaves out]
 - Messages are counted from the start of the job, so they are judged in whole dumps only.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter, defaultdict
@@ -42,9 +40,8 @@ from syncverify.trace.records import (
 from syncverify.trace.run import RankRun, Run
 
 # Names of those properties of any program that entries tell of.
-PROPERTIES: Final = frozenset(
-    {collectives_match_across_ranks.__name__, launch_order_agrees.__name__}
-)
+_JUDGED: Final = (collectives_match_across_ranks, launch_order_agrees)
+PROPERTIES: Final = frozenset(each.__name__ for each in _JUDGED)
 # All operations of a coalesced group have one sequence number.
 _MOST_COALESCED: Final = 2**20
 
@@ -57,7 +54,6 @@ class RecordedMoment(Moment):
 
     @override
     def __str__(self) -> str:
-        """Say it in words."""
         return f"record {self.record}"
 
 
@@ -150,10 +146,8 @@ class _Meetings:
     @property
     def num_unfinished(self) -> int:
         """Count the collectives to which all ranks came, and which had not ended anywhere."""
-        return sum(
-            key not in self._done and came >= {*key.ranks}
-            for key, came in self._came.items()
-        )
+        came = self._came.items()
+        return sum(e not in self._done and ranks >= {*e.ranks} for e, ranks in came)
 
     def judged(self) -> dict[int, list[CollectiveLaunch]]:
         """Return the launches that dumps can tell of, numbered without gaps.
@@ -170,11 +164,7 @@ class _Meetings:
         groups = itertools.groupby(kept, key=lambda key: key[:2])
         places = {key: place for _, own in groups for place, key in enumerate(own)}
         return {
-            rank: [
-                replace(launch, sequence=places[launch.key])
-                for launch in own
-                if launch.key in places
-            ]
+            rank: [replace(e, sequence=places[e.key]) for e in own if e.key in places]
             for rank, own in self._launches.items()
         }
 
@@ -184,16 +174,15 @@ class _Meetings:
             for launch in own:
                 silent = sorted({*launch.ranks} - self._dumps.keys())
                 if silent and launch.key not in self._done:
+                    group = f"{named('rank', silent)} of the group"
+                    summary = f"rank {rank} waits in {launch}, and {group} left no dump"
+                    events = (Event(f"rank {rank}: {launch.moment}"),)
                     yield Violation(
                         collectives_match_across_ranks.__name__,
                         "rank_left_no_dump",
-                        f"rank {rank} waits in {launch}, and {named('rank', silent)} of the "
-                        "group left no dump",
+                        summary,
                         tuple(silent),
-                        evidence=Disagreement(
-                            named=(launch.source,),
-                            events=(Event(f"rank {rank}: {launch.moment}"),),
-                        ),
+                        evidence=Disagreement(named=(launch.source,), events=events),
                     )
                     return
 

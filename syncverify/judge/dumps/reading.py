@@ -7,8 +7,6 @@ So its operations are looked at before it is loaded: only those that build plain
 which are dicts, lists, tuples, texts and numbers.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import json
@@ -137,11 +135,7 @@ def _read(path: Path) -> Dump:
 
 
 def _values(data: bytes) -> Any:
-    """Return the plain data of JSON, or of a pickle; see Note [Pickles of strangers].
-
-    Raises:
-        NotPlainError: It holds anything else, or is malformed.
-    """
+    """Return plain data of JSON or a pickle, or refuse it: Note [Pickles of strangers]."""
     try:
         if data.lstrip().startswith(b"{"):
             return json.loads(data)
@@ -166,10 +160,8 @@ def _with_all_groups(dumps: Mapping[int, Dump]) -> dict[int, Dump]:
                 ranks = unknown.setdefault(entry.group, set())
                 ranks |= {*dumps} if entry.is_default_group else {rank}
     found = {name: tuple(sorted(ranks)) for name, ranks in unknown.items()}
-    return {
-        rank: replace(dump, groups={**found, **dump.groups})
-        for rank, dump in sorted(dumps.items())
-    }
+    ordered = sorted(dumps.items())
+    return {r: replace(e, groups={**found, **e.groups}) for r, e in ordered}
 
 
 def _ranks(config: Any) -> tuple[int, ...]:
@@ -225,12 +217,8 @@ def _source(frames: Any) -> Origin:
 
 
 def _word(text: Any) -> str:
-    """Return the end of a text, which may be as long as the file.
-
-    Raises:
-        NotPlainError: It is no text. Lists are not shown: a small file holds huge ones.
-    """
-    if not isinstance(text, str):
+    """Return the end of a text, which may be as long as the file; refuse anything else."""
+    if not isinstance(text, str):  # not shown: a small file holds huge lists
         raise NotPlainError("it has a name that is no text")
     return text[-_MAX_WORD:]
 
@@ -240,11 +228,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _field(values: Any, name: str, kind: Any) -> Any:
-    """Return a value of a dict of a dump.
-
-    Raises:
-        NotPlainError: It is absent, or of another type, or too large a number.
-    """
+    """Return a value of a dict; refuse an absent one, another type, too large a number."""
     value = values.get(name) if isinstance(values, dict) else None
     if not isinstance(value, kind) or (kind is int and not _is_number(value)):
         raise NotPlainError(f"it has no {name!r} where the recorder writes one")

@@ -3,8 +3,6 @@
 Source: `torch/distributed/flight_recorder`, which analyzes such dumps, version 2.10.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from typing import Any, Final

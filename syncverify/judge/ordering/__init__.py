@@ -1,3 +1,1 @@
 """Happens-before on streams: races, early frees, remedies, held memory."""
-
-from __future__ import annotations

@@ -4,8 +4,6 @@ Each stream is a queue, and runs its first entry alone. A collective is done onc
 ranks runs it. So queues can wait for each other in a circle, though no host waits.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -24,9 +22,8 @@ def waits_in_a_circle(traces: Traces) -> bool:
     A rank that has not issued a collective may issue it later, so it counts as there.
     """
     absent = num_launches(traces)
-    queues = [
-        queue for trace in traces for queue in _Device(absent).queues_of(trace).values()
-    ]
+    devices = [_Device(absent).queues_of(trace) for trace in traces]
+    queues = [queue for own in devices for queue in own.values()]
     while any(_advance(queue) for queue in queues):
         pass
     return any(queues)
@@ -53,7 +50,6 @@ class _Device:
     running: set[records.CollectiveKey] = field(default_factory=set)
 
     def queues_of(self, trace: Trace) -> dict[str, list[_Entry]]:
-        """Return the queue of each stream."""
         queues = defaultdict[str, list[_Entry]](list)
         marked = set[int]()
         for record in trace:

@@ -1,4 +1,7 @@
-"""Walk the traces of all ranks with the clock of each record.
+"""Walk the traces of all ranks with the vector clock of each record.
+
+A lane is a queue of one rank, such as a stream; its entries run one after the other. A clock maps each
+lane to the number of its entries that come before a point. A lane that it does not name counts as 0.
 
 Note [What orders queued work]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -32,13 +35,10 @@ host waits at once for a synchronous collective: its communication stream is the
 that issued it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from syncverify.judge.ordering.clocks import Clock, CollectiveClock, Lane, join
 from syncverify.trace.records import (
     HOST,
     Access,
@@ -54,9 +54,50 @@ from syncverify.trace.records import (
 from syncverify.trace.rounds import Meeting, num_launches, walk_together
 from syncverify.trace.run import Trace, Traces
 
+Clock = dict[int, int]
 Semantics = Literal["stream", "host"]
 _FROM_ROOT: Final = frozenset({"broadcast", "scatter"})
 _TO_ROOT: Final = frozenset({"reduce", "gather"})
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """Order the point of `clock` after that of `other`: take the larger count of each lane."""
+    for lane, count in other.items():
+        if clock.get(lane, 0) < count:
+            clock[lane] = count
+
+
+@dataclass(slots=True, eq=False)
+class CollectiveClock(Meeting):
+    """Clock of one collective: it ends on a rank after those that send to this rank started it."""
+
+    # Join of the clocks with which the ranks started it: of all ranks, or of the one that sends.
+    starts: Clock = field(default_factory=dict)
+
+    def arrive(self, start: Clock, *, sends: bool = True) -> None:
+        """Start the collective on one more rank, with its clock; others may depend on a sender."""
+        if sends:
+            join(self.starts, start)
+        self.num_absent -= 1
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A queue of one rank."""
+
+    index: int  # among the lanes of all ranks
+    rank: int
+    name: str  # of the stream
+    clock: Clock  # of the next entry
+    # Collectives that the next entry waits for and that are not joined into the clock yet.
+    collectives: list[CollectiveClock] = field(default_factory=list)
+    num_host_waits: int = 0  # waits and operators of the host that the clock contains
+
+    def push(self) -> int:
+        """Add an entry, and return its number in the lane, from 1."""
+        count = self.clock[self.index] + 1
+        self.clock[self.index] = count
+        return count
 
 
 class Observer:
@@ -81,9 +122,8 @@ class Observer:
 
 def walk(traces: Traces, semantics: Semantics, observer: Observer) -> None:
     """Show each use of memory, free and host wait of the traces of all ranks to an observer."""
-    collectives = {
-        key: CollectiveClock(number) for key, number in num_launches(traces).items()
-    }
+    numbers = num_launches(traces).items()
+    collectives = {key: CollectiveClock(number) for key, number in numbers}
     lanes: list[Lane] = []
     walk_together(
         _RankWalk(rank, semantics, collectives, lanes, observer).steps(trace)
@@ -218,7 +258,6 @@ class _RankWalk:
             self.idle.append(in_flight.lane)
 
     def _passed(self, wait: StreamWait | HostWait) -> Clock:
-        """Return the clock of the mark that is waited for."""
         # A wait for an event that was never recorded does nothing in CUDA.
         return self.marks.get(wait.mark, {})
 

@@ -17,15 +17,12 @@ that autograd records, for gradients that go from stream to stream, do not count
 subject did not record them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.clocks import Clock, Lane, join
-from syncverify.judge.ordering.happens_before import Observer, walk
+from syncverify.judge.ordering.happens_before import Clock, Lane, Observer, join, walk
 from syncverify.trace.records import StorageFreed, TraceRecord
 from syncverify.trace.run import Trace, Traces
 
@@ -58,11 +55,8 @@ def held_memory(traces: Traces) -> HeldMemory:
         return HeldMemory()
     measure = _Measure()
     walk([list(_with_deferring(trace)) for trace in traces], "stream", measure)
-    return max(
-        (measure.worst[rank] for rank in sorted(measure.worst)),
-        key=lambda held: held.extent,
-        default=HeldMemory(),
-    )
+    worst = [measure.worst[rank] for rank in sorted(measure.worst)]
+    return max(worst, key=lambda held: held.extent, default=HeldMemory())
 
 
 def _with_deferring(trace: Trace) -> Iterator[TraceRecord]:
@@ -113,13 +107,9 @@ class _Measure(Observer):
 
     @override
     def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
-        """Drop the blocks whose streams the host has waited for."""
         self.hosts[rank] = clock
-        self.blocks[rank] = {
-            storage: block
-            for storage, block in self.blocks.get(rank, {}).items()
-            if not _contains(clock, block.clock)
-        }
+        held = self.blocks.get(rank, {}).items()
+        self.blocks[rank] = {n: e for n, e in held if not _contains(clock, e.clock)}
 
 
 def _contains(clock: Clock, other: Clock) -> bool:

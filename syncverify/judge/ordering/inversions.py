@@ -5,16 +5,19 @@ on. The streams allow this order, since all work that must wait for the late wor
 as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.clocks import Clock, Lane
-from syncverify.judge.ordering.happens_before import Observer, Semantics, walk
+from syncverify.judge.ordering.happens_before import (
+    Clock,
+    Lane,
+    Observer,
+    Semantics,
+    walk,
+)
 from syncverify.judge.ordering.races import EarlyFree, Race
 from syncverify.trace.records import CollectiveLaunch, CollectiveWait, MemoryUse
 from syncverify.trace.run import Trace, Traces
@@ -30,6 +33,37 @@ class Inversion:
     late_results: frozenset[int]
     until: int  # position before which all other work runs first
     overwritten: int | None = None
+
+
+@dataclass(slots=True)
+class After(Observer):
+    """An observer that notes the work that is ordered after one record."""
+
+    rank: int
+    first: int  # position of the record
+    # Position at which the host has waited for the record; from there on it cannot be late.
+    end: float = math.inf
+    _lane: int = -1
+    _count: float = math.inf  # until the walk reaches the record: no clock contains it
+    _indices: list[int] = field(default_factory=list)
+
+    @override
+    def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
+        if lane.rank != self.rank:
+            return
+        if index == self.first:
+            self._lane, self._count = lane.index, lane.clock[lane.index]
+        if lane.clock.get(self._lane, 0) >= self._count:
+            self._indices.append(index)
+
+    @override
+    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
+        if rank == self.rank and clock.get(self._lane, 0) >= self._count:
+            self.end = min(self.end, index)
+
+    def until(self, end: int) -> frozenset[int]:
+        """Return the record and the work ordered after it, before a position."""
+        return frozenset(index for index in self._indices if index < end)
 
 
 def inversions(
@@ -82,36 +116,3 @@ def ordered_after(
     after = After(rank, index)
     walk(traces, semantics, after)
     return after
-
-
-@dataclass(slots=True)
-class After(Observer):
-    """An observer that notes the work that is ordered after one record."""
-
-    rank: int
-    first: int  # position of the record
-    # Position at which the host has waited for the record; from there on it cannot be late.
-    end: float = math.inf
-    _lane: int = -1
-    _count: float = math.inf  # until the walk reaches the record: no clock contains it
-    _indices: list[int] = field(default_factory=list)
-
-    @override
-    def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
-        """Note the entry if its clock contains the record."""
-        if lane.rank != self.rank:
-            return
-        if index == self.first:
-            self._lane, self._count = lane.index, lane.clock[lane.index]
-        if lane.clock.get(self._lane, 0) >= self._count:
-            self._indices.append(index)
-
-    @override
-    def waited_on_host(self, index: int, rank: int, clock: Clock) -> None:
-        """Note the first host wait that covers the record."""
-        if rank == self.rank and clock.get(self._lane, 0) >= self._count:
-            self.end = min(self.end, index)
-
-    def until(self, end: int) -> frozenset[int]:
-        """Return the record and the work ordered after it, before a position."""
-        return frozenset(index for index in self._indices if index < end)

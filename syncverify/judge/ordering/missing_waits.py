@@ -4,8 +4,6 @@ An edge stands for a line of code. It is inserted wherever that line would run: 
 rank, in every step.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from typing_extensions import override
@@ -125,10 +123,9 @@ class WaitForWork:
     @override
     def __str__(self) -> str:
         call = "wait_tensor()` of the result" if self.is_functional else "work.wait()`"
-        return (
-            f"insert `{call} of the {self.operation} launched at "
-            f"{self.launched_at}, while `{self.waiting}` is current, {self.point}"
-        )
+        of_work = f"of the {self.operation} launched at {self.launched_at}"
+        while_current = f"while `{self.waiting}` is current"
+        return f"insert `{call} {of_work}, {while_current}, {self.point}"
 
     def records(self, moment: Moment, since: Trace) -> list[TraceRecord]:
         """Return the records to insert at a moment, for the launches since the point before."""

@@ -25,15 +25,18 @@ Only the last accesses are kept, so not every pair is reported. But each access 
 with an earlier one is reported, together with one such earlier access.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from typing_extensions import override
 
-from syncverify.judge.ordering.clocks import Clock, Lane
-from syncverify.judge.ordering.happens_before import Observer, Semantics, walk
+from syncverify.judge.ordering.happens_before import (
+    Clock,
+    Lane,
+    Observer,
+    Semantics,
+    walk,
+)
 from syncverify.judge.ordering.shadow import Last, LastUse, StorageShadow
 from syncverify.trace.records import (
     DEFAULT_STREAM,
@@ -141,19 +144,12 @@ def judge_orderings(traces: Traces, semantics: Semantics = "stream") -> Ordering
     }
     finder = _Finder(traces, tuple({} for _ in traces), ranks_of_subjects)
     walk(traces, semantics, finder)
+    by_second = sorted(finder.races, key=lambda key: (key[0], key[2], key[1]))
+    given_back = (finder.harmless_frees, *finder.given_back.values())
     return Orderings(
-        tuple(
-            sorted(
-                finder.races.values(),
-                key=lambda race: (race.rank, race.second_index, race.first_index),
-            )
-        ),
+        tuple(finder.races[key] for key in by_second),
         _sorted(finder.early_frees),
-        _sorted(
-            found
-            for given_back in (finder.harmless_frees, *finder.given_back.values())
-            for _, found in given_back
-        ),
+        _sorted(found for listed in given_back for _, found in listed),
     )
 
 
@@ -182,7 +178,7 @@ class _Finder(Observer):
     # Shadows by storage, one mapping for each rank.
     storages: tuple[dict[int, StorageShadow], ...]
     ranks_of_subjects: Set[int]  # they play a training program around a subject
-    # By rank and records.
+    # By rank, and by the positions of both uses.
     races: dict[tuple[int, int, int], Race] = field(default_factory=dict)
     early_frees: list[EarlyFree] = field(default_factory=list)
     # Early frees into a pool, by lane. The next entry of the lane tells whether they are harmful;
@@ -193,7 +189,6 @@ class _Finder(Observer):
 
     @override
     def queued(self, index: int, lane: Lane, use: MemoryUse) -> None:
-        """Compare each region with the uses that touched it before."""
         for last, found in self.given_back.pop(lane.index, ()):
             if _unordered(last, lane.clock):
                 self.early_frees.append(found)
@@ -219,10 +214,8 @@ class _Finder(Observer):
         storage = self.storages[lane.rank].pop(record.storage, None)
         if storage is None:
             return
-        trace, is_of_subject = (
-            self.traces[lane.rank],
-            lane.rank in self.ranks_of_subjects,
-        )
+        trace = self.traces[lane.rank]
+        is_of_subject = lane.rank in self.ranks_of_subjects
         uses = _unordered(storage.last, lane.clock)
         for clock in recorded:
             uses = _unordered(uses, clock)

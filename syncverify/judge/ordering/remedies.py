@@ -5,8 +5,6 @@ a trace that lacks it, and the trace judged again. If the race is gone, that wai
 missing. All races and early frees that one remedy removes are one disorder.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -50,10 +48,8 @@ class Remedy:
         everything = self.num_removed + len(self.left)
         calls = " or ".join(dict.fromkeys(map(_call_for, self.left)))
         others = "the other needs" if len(self.left) == 1 else "the others need"
-        return (
-            f"{edges}: orders {self.num_removed} of {everything} such pairs; {others} "
-            f"another {calls}"
-        )
+        ordered = f"orders {self.num_removed} of {everything} such pairs"
+        return f"{edges}: {ordered}; {others} another {calls}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,9 +221,5 @@ def _runs_aside(use: MemoryUse) -> bool:
 
 
 def _streams_that_get(launch: CollectiveLaunch, trace: Trace) -> list[str]:
-    waits = (
-        record
-        for record in trace
-        if isinstance(record, CollectiveWait) and record.key == launch.key
-    )
+    waits = (e for e in trace if isinstance(e, CollectiveWait) and e.key == launch.key)
     return list(dict.fromkeys(wait.stream for wait in waits))

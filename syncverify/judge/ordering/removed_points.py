@@ -11,10 +11,8 @@ Note [References that are kept until a wait]
     the line of the last use, and a trace without it drops the reference after that use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from syncverify.trace.records import (
@@ -99,7 +97,13 @@ def _synchronous(trace: Trace) -> set[CollectiveKey]:
 
 
 def _without(trace: Trace, point: SyncPoint) -> Iterator[TraceRecord]:
-    gone = _barriers_at(trace, point)
+    gone = {
+        each.key
+        for each in trace
+        if isinstance(each, CollectiveLaunch)
+        and point.kind == each.operation == _BARRIER
+        and each.source == point.line
+    }
     for record in trace:
         match record:
             case StorageFreed() if point.kind == "record_stream":
@@ -108,16 +112,6 @@ def _without(trace: Trace, point: SyncPoint) -> Iterator[TraceRecord]:
                 pass
             case _ if (point.kind, point.line) not in [*_kinds(record)]:
                 yield record
-
-
-def _barriers_at(trace: Trace, point: SyncPoint) -> set[CollectiveKey]:
-    return {
-        each.key
-        for each in trace
-        if isinstance(each, CollectiveLaunch)
-        and point.kind == each.operation == _BARRIER
-        and each.source == point.line
-    }
 
 
 def _without_streams(record: StorageFreed, line: SourceLine) -> StorageFreed:
@@ -136,8 +130,9 @@ class _Memory:
 
     last: MemoryUse
     since: int
-    is_awaited: bool  # whether a stream or the host has waited for something since then
-    streams: set[str]
+    # Whether a stream or the host has waited for something since then.
+    is_awaited: bool = False
+    streams: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +165,7 @@ def _kept(trace: Trace) -> Iterator[_Kept]:
             case Access() | CollectiveLaunch():
                 used = {each.storage for each in (*record.reads, *record.writes)}
                 for number in used:
-                    known = memory.setdefault(
-                        number, _Memory(record, index, False, set())
-                    )
+                    known = memory.setdefault(number, _Memory(record, index))
                     known.last, known.since, known.is_awaited = record, index, False
                     known.streams.add(record.runs_on)
                 if isinstance(record, CollectiveLaunch):

@@ -1,7 +1,5 @@
 """Named guarantees, judged on the observations and traces of a run."""
 
-from __future__ import annotations
-
 from syncverify.judge.properties.registry import ALL_PROPERTIES, check, judge_run
 from syncverify.judge.properties.streams import overlap
 

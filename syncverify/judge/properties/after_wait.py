@@ -12,8 +12,6 @@ Note [The owner of a gradient]
     owner in all steps.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -149,8 +147,7 @@ def _owners(judgement: Judgement, replicas: _Replicas) -> frozenset[int]:
     # gradient explains less.
     for expected, observation in chain(*(e.values() for e in replicas.seen.values())):
         observed, own = observation.gradients[name], expected.part(expected.rank)
-        num_own[expected.rank] += observed is None or torch.equal(
-            observed.to(own.dtype), own
-        )
+        is_own = observed is None or torch.equal(observed.to(own.dtype), own)
+        num_own[expected.rank] += is_own
     ranking = sorted(replicas.ranks, key=lambda r: (-num_right[r], num_own[r], r))
     return frozenset(ranking[:1])

@@ -1,13 +1,8 @@
 """What else may be behind a wrong gradient: circumstances of the run, and other mistakes.
 
-Note [When it is wrong]
-    A step that is wrong after equal steps that were right tells of state that was not reset.
-    One that is wrong after `unbind()` and `bind()` alone tells of state that was left behind.
-    What was launched inside of a tensor hook lacks the gradient that the hook is called with.
-    And where ranks may have put different gradients into one bucket, no value tells a cause.
-    A wrong step that is like a right one shows itself that state was left over: whatever else
-    is seen after right steps alone is likely of that state.
-    Each circumstance is a sign: a violation that shows it explains the others.
+Circumstances are signs of Note [One defect or two] in `violation.py`. A wrong step that is like a right
+one shows itself that state was left over: whatever else is seen after right steps alone is likely of
+that state. Where ranks may have put different gradients into one bucket, no value tells a cause.
 
 Note [Several readings]
     A value of few elements may fit two explanations: a quarter of the right gradient lacks three
@@ -15,15 +10,12 @@ Note [Several readings]
     And a gradient may be wrong because of a line in which ranks meet, or miss each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import torch
 
 from syncverify.judge.approximate_causes import displaced
-from syncverify.judge.cause import Cause
 from syncverify.judge.causes import VAGUE_CAUSES
 from syncverify.judge.decoding import explanations
 from syncverify.judge.evidence import WrongGradient
@@ -31,6 +23,7 @@ from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import (
+    Cause,
     CauseSign,
     Circumstance,
     Clues,
@@ -45,7 +38,7 @@ from syncverify.scenario import step_plan
 from syncverify.scenario.feature_table import EVENTS, PLAIN
 from syncverify.scenario.scenario import Scenario
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch
-from syncverify.trace.source_lines import SourceLine
+from syncverify.trace.source_lines import lines_among
 
 # Places of gradients: parameter and first element; None where some value is not known.
 _Places = frozenset[tuple[str, int]] | None
@@ -79,18 +72,17 @@ def with_circumstances(
         if isinstance(evidence, WrongGradient):
             name, rank = evidence.parameter, each.ranks[0]
             if meeting := contents.meeting(name, rank):
-                clues = Clues.of_finding(
-                    each.clues.shows, signs | {Circumstance.OTHER_CONTENTS}
+                signs |= {Circumstance.OTHER_CONTENTS}
+                shown = replace(
+                    evidence, explanation=meeting, is_proven=True, readings=()
                 )
+                place = f"gradient of {name!r} on rank {rank}, step {step}"
                 yield replace(
                     each,
                     cause="bucket_mismatch",
-                    summary=f"gradient of {name!r} on rank {rank}, step {step} is wrong: "
-                    f"{meeting}",
-                    evidence=replace(
-                        evidence, explanation=meeting, is_proven=True, readings=()
-                    ),
-                    clues=clues,
+                    summary=f"{place} is wrong: {meeting}",
+                    evidence=shown,
+                    clues=Clues.of_finding(each.clues.shows, signs),
                 )
                 continue
             # The result may be that of other gradients.
@@ -150,10 +142,8 @@ class _Contents:
     @property
     def may_differ(self) -> bool:
         """Tell whether some rank may have another gradient at a place than its peers."""
-        return any(
-            None in places.values() or len({*places.values()}) > 1
-            for places in self._places.values()
-        )
+        known = [{*places.values()} for places in self._places.values()]
+        return any(None in places or len(places) > 1 for places in known)
 
     def meeting(self, name: str, rank: int) -> str:
         """Tell, in words, where a gradient meets another one; "" if it does not."""
@@ -274,12 +264,8 @@ def _lines_behind(
             for theirs in _reductions(judgement, peer, step):
                 met = judgement.sent(peer, theirs).names
                 is_other = own and met and (name in own) != (name in met)
-                if (
-                    theirs.key == launch.key
-                    and is_other
-                    and isinstance(line, SourceLine)
-                ):
-                    meetings.add(Meeting(line.path, line.number))
+                if theirs.key == launch.key and is_other:
+                    meetings |= {Meeting(e.path, e.number) for e in lines_among([line])}
     return frozenset(meetings)
 
 

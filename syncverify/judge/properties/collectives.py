@@ -1,7 +1,5 @@
 """Properties of the reductions that a rank issues: how often, how large, and when."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from operator import attrgetter
@@ -135,20 +133,17 @@ def _too_few_elements(
         if expected.rank == rank and observation.step == step
     )
     if exchanged < owed and not (judgement.run.carries_data and all(is_right)):
+        sent = f"but exchanged {exchanged} in {len(launches)} collectives"
+        summary = f"rank {rank} has to reduce {owed} elements in step {step}, {sent}"
+        evidence = TooFewElements(
+            rank=rank,
+            step=step,
+            owed_numel=owed,
+            exchanged_numel=exchanged,
+            events=tuple(map(launched, launches)),
+        )
         yield finding(
-            "not_reduced",
-            f"rank {rank} has to reduce {owed} elements in step {step}, but exchanged "
-            f"{exchanged} in {len(launches)} collectives",
-            rank,
-            None,
-            TooFewElements(
-                rank=rank,
-                step=step,
-                owed_numel=owed,
-                exchanged_numel=exchanged,
-                events=tuple(map(launched, launches)),
-            ),
-            explained_by=_LOSSES,
+            "not_reduced", summary, rank, None, evidence, explained_by=_LOSSES
         )
 
 
@@ -255,26 +250,19 @@ def _early_reductions(judgement: Judgement) -> Iterator[Violation]:
     if not early:
         return
     # Ranks and steps in which complete sums were summed again.
-    again = {
-        (found.evidence.rank, found.evidence.step)
-        for found in compare(judgement, after_wait(judgement, reduced=True))
-        if found.cause == "reduced_twice"
-    }
+    wrong = compare(judgement, after_wait(judgement, reduced=True))
+    twice = (found.evidence for found in wrong if found.cause == "reduced_twice")
+    again = {(each.rank, each.step) for each in twice}
     first_step = min(record.moment.step for _, record in early)
     left_over = after_like_step(judgement.scenario, first_step)
     for rank, record in early:
         step, micro_batch = record.moment.step, record.moment.micro_batch
         count = step_plan.num_agreed_micro_batches(judgement.scenario, step)
-        is_again = (rank, step) in again
-        sign = frozenset({Early(record.source)})
-        later = ", and later reduced the result again" if is_again else ""
-        yield finding(
-            "reduced_twice" if is_again else "reduced_early",
-            f"rank {rank} reduced in micro-batch {micro_batch} of {count} "
-            f"(step {step}){later}: {record}",
-            rank,
-            record.parameters,
-            Mistimed(rank=rank, step=step, events=(Event("", record),)),
-            shows=sign | left_over,
-            explained_by=sign,
-        )
+        cause, later = "reduced_early", ""
+        if (rank, step) in again:
+            cause, later = "reduced_twice", ", and later reduced the result again"
+        sign, names = frozenset({Early(record.source)}), record.parameters
+        place = f"micro-batch {micro_batch} of {count} (step {step})"
+        summary = f"rank {rank} reduced in {place}{later}: {record}"
+        evidence = Mistimed(rank=rank, step=step, events=(Event("", record),))
+        yield finding(cause, summary, rank, names, evidence, sign | left_over, sign)

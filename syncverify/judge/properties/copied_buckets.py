@@ -16,15 +16,12 @@ Note [Needed until it is copied back]
     the host, the buffer is used in turns, and a wait is missing.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeGuard
 
 import torch
 
-from syncverify.judge.cause import Cause, is_exception
 from syncverify.judge.causes import VAGUE_CAUSES
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.properties.gradient_facts import (
@@ -37,6 +34,7 @@ from syncverify.judge.properties.judgement import Judgement, launches_of_step
 from syncverify.judge.properties.sent import sent_by
 from syncverify.judge.reference import Reference
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Cause, is_exception
 from syncverify.plain_text import first_of
 from syncverify.trace.records import Access, CollectiveLaunch, TraceRecord
 from syncverify.trace.regions import MemoryRegion, overlap
@@ -61,7 +59,6 @@ class _Packed(NamedTuple):
     line: Origin  # copies the last gradient into it; UNKNOWN where work is not recorded
 
     def words(self) -> str:
-        """Return its order, and the line."""
         by = f" by {self.line}" if isinstance(self.line, SourceLine) else ""
         return f"bucket is packed in the order {_listed(self.starts)}{by}"
 
@@ -77,9 +74,8 @@ def unpacked_otherwise(facts: GradientFacts) -> Iterator[Cause]:
         if names is not None and names != tuple(packed.starts):
             reads = _reads(launch, facts.trace)[-1:]
             by = "".join(f" by {line}" for line in reads)
-            text = (
-                f"its {packed.words()}, and unpacked in the order {_listed(names)}{by}"
-            )
+            unpacked = f"unpacked in the order {_listed(names)}{by}"
+            text = f"its {packed.words()}, and {unpacked}"
             yield Cause("unpacked_in_other_order", text, lines=(packed.line, *reads))
 
 
@@ -104,9 +100,7 @@ def refused_order(judgement: Judgement, cause: str) -> Cause | None:
                 f"the {packed.words()}, and unpacked in another order by {last.line}: the sizes "
                 f"are those of {_listed(names[0] for names in found)}"
             )
-            return Cause(
-                "unpacked_in_other_order", text, lines=(packed.line, last.line)
-            )
+            return Cause(UNPACKED_OTHERWISE, text, lines=(packed.line, last.line))
     return None
 
 

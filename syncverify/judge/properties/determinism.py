@@ -1,7 +1,5 @@
 """The property of two runs of one scenario and schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice, zip_longest
@@ -11,9 +9,10 @@ import torch
 
 from syncverify.judge.evidence import PlayedAgain
 from syncverify.judge.properties.judgement import Judgement, Property
+from syncverify.judge.traced import launches_of
 from syncverify.judge.violation import Circumstance, Violation, finding
 from syncverify.plain_text import named
-from syncverify.trace.records import CollectiveLaunch, TraceRecord
+from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation, RankRun, Run
 
 
@@ -45,18 +44,13 @@ def subject_is_deterministic(judgement: Judgement) -> Iterator[Violation]:
     Does not promise: that two processes agree, where hashes of strings differ; the gloo
     backend plays that. Local work is not compared: buckets may be cleared in any order.
     """
-    found = (
-        _differences(judgement.run, judgement.again) if judgement.again else iter(())
-    )
-    for cause, place, (first, again), rank, name in islice(found, 1):
-        yield finding(
-            cause,
-            f"a second run of the same scenario and schedule acted differently: {place}",
-            rank,
-            name,
-            PlayedAgain(first=first, again=again),
-            explained_by=frozenset({Circumstance.OTHER_CONTENTS}),
-        )
+    again = judgement.again
+    found = _differences(judgement.run, again) if again else iter(())
+    for cause, place, (first, second), rank, name in islice(found, 1):
+        acted = "a second run of the same scenario and schedule acted differently"
+        summary, signs = f"{acted}: {place}", frozenset({Circumstance.OTHER_CONTENTS})
+        evidence = PlayedAgain(first=first, again=second)
+        yield finding(cause, summary, rank, name, evidence, explained_by=signs)
 
 
 def _differences(run: Run, again: Run) -> Iterator[_Difference]:
@@ -78,13 +72,9 @@ def _differences(run: Run, again: Run) -> Iterator[_Difference]:
         yield _Difference("ends_otherwise", "the run ended", ends)
 
 
-def _compared(run: RankRun) -> list[TraceRecord]:
+def _compared(run: RankRun) -> list[CollectiveLaunch]:
     """List the collectives without the numbers of storages, which local work shifts."""
-    return [
-        replace(record, regions=(), written=())
-        for record in run.trace
-        if isinstance(record, CollectiveLaunch)
-    ]
+    return [replace(each, regions=(), written=()) for each in launches_of(run.trace)]
 
 
 def _values(observation: Observation, name: str) -> str:

@@ -29,8 +29,6 @@ Note [Skipped, or one too many]
     one more.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,9 +37,9 @@ from typing import NamedTuple
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Cause
 from syncverify.scenario.layout import contributing_ranks
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveLaunch, MatchedArguments, ShardGiven
@@ -52,8 +50,7 @@ from syncverify.trace.source_lines import Origin, lines_among
 
 _PHASES = ("bind", "backward", "wait", "zero_grad", "unbind")
 
-# The launch of a collective on each rank.
-Launches = Mapping[int, CollectiveLaunch]
+Launches = Mapping[int, CollectiveLaunch]  # the launch of a collective on each rank
 Rows = Mapping[int, Sequence[CollectiveLaunch]]
 _Identity = tuple[tuple[Origin, ...], tuple[str, ...], MatchedArguments]
 _Place = tuple[int, int, int]
@@ -83,10 +80,9 @@ def why(judgement: Judgement, launches: Launches, pair: tuple[int, int]) -> Caus
         return Cause("foreign_contribution", text)
     if outside and _agree_without(judgement, two, foreign):
         inside = {name for names in sent.values() for name in names or ()} - outside
-        bucket = (
-            f"the bucket of {', '.join(sorted(inside))} holds gradients of other groups"
-        )
-        return Cause("groups_mixed", f": {bucket}: no axis reduces {axes_outside}")
+        bucket = f"the bucket of {', '.join(sorted(inside))}"
+        text = f": {bucket} holds gradients of other groups: no axis reduces {axes_outside}"
+        return Cause("groups_mixed", text)
     if beside := next(_beside(judgement, two), ""):
         return Cause("buckets_differ", beside)
     return skipped_by(judgement.run, launches)
@@ -136,10 +132,8 @@ def _beside(judgement: Judgement, two: Launches) -> Iterator[str]:
             is_moved = any(share_bytes(slot, each) for each in common)
             is_more = slot.parameter not in names and not is_moved
             if is_more and judgement.numel(slot.parameter, peer):
-                yield (
-                    f": {slot.parameter} is in one bucket with {common[0].parameter} on rank "
-                    f"{rank}, and not on rank {peer}"
-                )
+                beside = f"in one bucket with {common[0].parameter} on rank {rank}"
+                yield f": {slot.parameter} is {beside}, and not on rank {peer}"
 
 
 def _is_full(launch: CollectiveLaunch, slots: Sequence[ParameterSlot]) -> bool:
@@ -162,19 +156,13 @@ def skipped_by(run: Run, launches: Launches) -> Cause:
     if uneven := _uneven(run, launches):
         return uneven
     key = next(iter(launches.values())).key[:2]
-    rows = {
-        rank: [e for e in launches_of(run.ranks[rank].trace) if e.key[:2] == key]
-        for rank in launches
-    }
+    issued = {rank: launches_of(run.ranks[rank].trace) for rank in launches}
+    rows = {rank: [e for e in own if e.key[:2] == key] for rank, own in issued.items()}
     found = odd_rank(launches, rows)
     if found is None:
         return Cause("collective_mismatch", "")
     words = {"skipped ": found.skipped, "has one more: ": found.extra}
-    known = {
-        verb: replace(launch, source=own_line(launch))
-        for verb, launch in words.items()
-        if launch
-    }
+    known = {verb: replace(e, source=own_line(e)) for verb, e in words.items() if e}
     text = ", or ".join(f"{verb}{launch}" for verb, launch in known.items())
     lines = tuple(launch.source for launch in known.values())
     return Cause("collective_mismatch", f": rank {found.rank} {text}", lines=lines)
@@ -247,11 +235,6 @@ class _Side(NamedTuple):
     theirs: Sequence[_Identity]
     before: Sequence[_Identity]
 
-    @property
-    def places(self) -> tuple[_Place, _Place]:
-        """Return the places of X and Y."""
-        return _place(self.issued), _place(self.due)
-
 
 def _met(rank: int, peer: int, launches: Launches, rows: Rows) -> _Side:
     own, theirs, before = list[_Identity](), list[_Identity](), list[_Identity]()
@@ -264,7 +247,7 @@ def _met(rank: int, peer: int, launches: Launches, rows: Rows) -> _Side:
 
 def _is_odd(side: _Side) -> bool:
     """Tell whether the places or the agreed order have Y where the rank issues X."""
-    issued, due = side.places
+    issued, due = _place(side.issued), _place(side.due)
     if issued != due:
         return due < issued
     x, y, before = side.own[0], side.theirs[0], side.before
@@ -283,16 +266,13 @@ def _comes_before(one: _Identity, other: _Identity, order: Sequence[_Identity]) 
 def _judged(side: _Side) -> Odd:
     """Tell whether the rank skipped Y, or X is one too many: `Note [Skipped, or one too many]`."""
     is_extra = next((sign for sign in _signs(side) if sign is not None), None)
-    return Odd(
-        side.rank,
-        None if is_extra is True else side.due,
-        None if is_extra is False else side.issued,
-    )
+    skipped = None if is_extra is True else side.due
+    return Odd(side.rank, skipped, None if is_extra is False else side.issued)
 
 
 def _signs(side: _Side) -> Iterator[bool | None]:
     """Yield what each sign tells: True if X is one too many, False if Y was skipped."""
-    issued, due = side.places
+    issued, due = _place(side.issued), _place(side.due)
     yield None if issued == due else issued < due
     yield _by_next(side)
     x, y, before = side.own[0], side.theirs[0], side.before

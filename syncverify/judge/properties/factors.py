@@ -18,8 +18,6 @@ Note [A factor beside other gradients]
     another gradient of the run is known to be scaled.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math
@@ -31,7 +29,6 @@ from typing import Final, NamedTuple
 import torch
 
 from syncverify.judge.approximate_causes import divided_each_time
-from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import (
     MAX_CHANCE,
     fits_by_chance,
@@ -44,11 +41,11 @@ from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.rounding import gamma
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Cause
 from syncverify.trace.records import CollectiveLaunch
 from syncverify.trace.run import Observation
 
-# A wrong gradient and its cause.
-Wrong = tuple[ExpectedGradient, Observation, Cause]
+Wrong = tuple[ExpectedGradient, Observation, Cause]  # a wrong gradient and its cause
 # A cause, and the values that it leads to: each element is in one of them.
 _CauseAndValues = tuple[Cause, list[torch.Tensor]]
 _SEEN: Final = 64  # so many elements tell a factor from chance

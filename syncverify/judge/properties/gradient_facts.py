@@ -1,7 +1,5 @@
 """All facts about one wrong gradient, for the functions that look for its mechanism."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -113,9 +111,7 @@ class GradientFacts:
 
     def is_whole_in(self, launch: CollectiveLaunch) -> bool:
         """Tell whether a contribution has the gradient from its first byte to its last."""
-        num_bytes = sum(
-            region.end_byte - region.start_byte for region in launch.regions
-        )
+        num_bytes = sum(e.end_byte - e.start_byte for e in launch.regions)
         own = (slot for slot in launch.slots if slot.parameter == self.name)
         return any(e.offset_bytes >= 0 and e.end_byte <= num_bytes for e in own)
 

@@ -1,7 +1,5 @@
 """A property, the judgement of a run that its check takes, and violations joined from findings."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math
@@ -128,8 +126,7 @@ class Property:
     needs: Needs = Needs.REFERENCE  # what `check` takes
     order: int  # place in a report, another one for each property
     condition: str  # says in one sentence when there is something to judge
-    # Tells that of a scenario.
-    applies: Callable[[Judgement], bool] = lambda _: True
+    applies: Callable[[Judgement], bool] = lambda _: True  # tells that of a scenario
     example: str  # one of the bugs that the property catches
     needs_data: bool = True  # collectives that move data, and accesses to memory
     # Field of `Capabilities` without which nothing is judged; "" for none.

@@ -1,7 +1,5 @@
 """The property of the order in which ranks use their common communicators, and where ranks part."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -63,20 +61,15 @@ def launch_order_agrees(traced: Traced) -> Iterator[Violation]:
 
 def _findings(stuck: Stuck, cause: str, action: str) -> Iterator[Violation]:
     cycle = _circle_of(stuck)
-    summary = (
-        f"ranks {sorted(cycle)} {action} in orders that exclude each other: a deadlock "
-        "hazard on NCCL"
-    )
+    orders = f"{action} in orders that exclude each other"
+    summary = f"ranks {sorted(cycle)} {orders}: a deadlock hazard on NCCL"
     events = list[Event]()
     for waiting, rank in itertools.pairwise([*cycle, cycle[0]]):
         first, later = stuck[rank][0], stuck[waiting][0]
-        is_named = (
-            first.ranks == later.ranks and first.communicator != later.communicator
-        )
+        one, other = (f"group {each.communicator}: " for each in (first, later))
         # Groups are named where their ranks are the same.
-        one, other = (
-            f"group {e.communicator}: " if is_named else "" for e in (first, later)
-        )
+        if first.ranks != later.ranks or one == other:
+            one = other = ""
         events.append(Event(f"rank {rank}: {one}{first}; then {other}{later}", first))
     for rank in sorted(cycle):
         evidence = Disagreement(events=tuple(events))
@@ -127,11 +120,8 @@ def _stuck(orders: Rows) -> Stuck:
             for member in members[place]:
                 heads[member] += 1
                 ready.append(member)
-    return {
-        rank: (launches[heads[rank]], missing[launches[heads[rank]].key])
-        for rank, launches in orders.items()
-        if heads[rank] < len(launches)
-    }
+    stuck = {r: own[heads[r]] for r, own in orders.items() if heads[r] < len(own)}
+    return {rank: (launch, missing[launch.key]) for rank, launch in stuck.items()}
 
 
 def matched(
@@ -174,10 +164,8 @@ def parting(run: Run, met: CollectiveKey | None = None) -> Parting | None:
     ranks = tuple(rank for rank in met.ranks if rank in rows)
     own = {rank: [e for e in rows[rank] if e.key[:2] == met[:2]] for rank in ranks}
     common = set.intersection(*({e.sequence for e in row} for row in own.values()))
-    last = None
-    for launch in own[ranks[0]]:
-        if launch.sequence in common and launch.sequence < met.sequence:
-            last = launch
+    earlier = {number for number in common if number < met.sequence}
+    last = next((e for e in reversed(own[ranks[0]]) if e.sequence in earlier), None)
     found = Parting(ranks, last, crossed, tuple(_unequal(own)))
     return found if found.last or crossed or found.unequal else None
 
@@ -186,13 +174,8 @@ def _lacking(rows: Rows) -> Stuck:
     """Return the first launch of each rank that lacks ranks, and these."""
     present = matched(rows).items()
     lacking = {key: ({*key.ranks} & rows.keys()) - own.keys() for key, own in present}
-    firsts = {
-        rank: next((each for each in launches if lacking[each.key]), None)
-        for rank, launches in rows.items()
-    }
-    return {
-        rank: (launch, lacking[launch.key]) for rank, launch in firsts.items() if launch
-    }
+    lacks = {rank: [e for e in own if lacking[e.key]] for rank, own in rows.items()}
+    return {rank: (own[0], lacking[own[0].key]) for rank, own in lacks.items() if own}
 
 
 def _crossed(stuck: Stuck) -> Iterator[Way]:
@@ -208,10 +191,7 @@ def _crossed(stuck: Stuck) -> Iterator[Way]:
 
 def _unequal(rows: Rows) -> Iterator[Launched]:
     """Yield the lines that some ranks launch more often than others, and not once alone."""
-    counts = [
-        Counter((each.operation, own_line(each)) for each in launches)
-        for launches in rows.values()
-    ]
+    counts = [Counter((e.operation, own_line(e)) for e in own) for own in rows.values()]
     for place in dict.fromkeys(place for own in counts for place in own):
         times = tuple(own[place] for own in counts)
         if len({*times}) > 1 < max(times):

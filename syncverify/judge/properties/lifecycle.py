@@ -1,7 +1,5 @@
 """Properties of the calls of a subject: they end, and keep their promises."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -51,21 +49,18 @@ def every_rank_finishes(judgement: Judgement) -> Iterator[Violation]:
     if fault is None or judgement.refused_step is None:
         for found in _fault(judgement, {"raised", "process_died"}):
             cause = refused_order(judgement, found.cause)
-            if cause is None:
-                yield found
-                continue
-            evidence = replace(
-                found.evidence, named=(*cause.lines, *found.evidence.named)
-            )
-            summary = f"{found.summary}; {cause.text}"
-            yield replace(found, cause=cause.kind, summary=summary, evidence=evidence)
+            if cause is not None:
+                named = (*cause.lines, *found.evidence.named)
+                evidence = replace(found.evidence, named=named)
+                kind, summary = cause.kind, f"{found.summary}; {cause.text}"
+                found = replace(found, cause=kind, summary=summary, evidence=evidence)
+            yield found
     elif not fault.is_clear:
         summary = f"expected an error that names the mistake, but {fault.summary}"
         for found in _fault(judgement, {"raised"}):
-            if found.cause == _TOO_EARLY:
-                yield found
-                continue
-            yield replace(found, cause="unclear_error", summary=summary)
+            if found.cause != _TOO_EARLY:
+                found = replace(found, cause="unclear_error", summary=summary)
+            yield found
 
 
 def _waits_in_any_program(traced: Traced) -> Iterable[Violation]:
@@ -118,10 +113,8 @@ def zero_grad_clears(judgement: Judgement) -> Iterator[Violation]:
         for name, gradient in observation.gradients.items():
             if gradient is not None and gradient.any():
                 step = observation.step
-                summary = (
-                    f"gradient of {name!r} on rank {rank} is not zero after zero_grad() of "
-                    f"step {step}"
-                )
+                after = f"not zero after zero_grad() of step {step}"
+                summary = f"gradient of {name!r} on rank {rank} is {after}"
                 evidence = Evidence(rank=rank, step=step)
                 yield finding("gradient_left", summary, rank, name, evidence)
 

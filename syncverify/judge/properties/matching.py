@@ -9,14 +9,11 @@ Note [Names of groups]
     name comes from the ranks, and members alone call.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.evidence import Disagreement, Event, Parting, ended
 from syncverify.judge.properties.circumstances import skips
 from syncverify.judge.properties.disagreements import (
@@ -28,7 +25,7 @@ from syncverify.judge.properties.disagreements import (
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.properties.launch_order import matched, parting
 from syncverify.judge.traced import launches_of
-from syncverify.judge.violation import Violation, finding
+from syncverify.judge.violation import Cause, Violation, finding
 from syncverify.trace.operations import REDUCING_OPERATIONS
 from syncverify.trace.records import CollectiveKey, CollectiveLaunch, GroupMade
 from syncverify.trace.regions import ParameterSlot
@@ -40,8 +37,7 @@ _COMBINING = REDUCING_OPERATIONS | {"broadcast"}
 _RULE = "torch names a group by the number of the call, so every rank makes each group"
 
 _Matched = Mapping[CollectiveKey, Launches]
-# Why two of the ranks disagree.
-Reason = Callable[[Launches, tuple[int, int]], Cause]
+Reason = Callable[[Launches, tuple[int, int]], Cause]  # why two of the ranks disagree
 
 
 @Property(
@@ -72,9 +68,8 @@ def collectives_match_across_ranks(judgement: Judgement) -> Iterator[Violation]:
     for found in mismatches(judgement.run, partial(why, judgement)):
         if found.cause == "collective_missing":
             clues = replace(found.clues, shows=skips(judgement))
-            yield replace(found, clues=clues)
-        else:
-            yield found
+            found = replace(found, clues=clues)
+        yield found
     for launches in _matched_launches(judgement.run).values():
         yield from _mixed_up(judgement, launches)
 
@@ -123,31 +118,22 @@ def _absences(run: Run, listed: _Matched) -> Iterator[Violation]:
         for rank in sorted((played & {*ranks}) - launches.keys()):
             peer, launch = next(iter(launches.items()))
             summary = f"rank {rank} never issues a collective of rank {peer}: {launch}"
-            details = f"rank {peer}: {launch}, in {launch.moment}"
-            evidence = Disagreement(
-                events=(Event(details, launch),), parting=parting(run, launch.key)
-            )
+            events = (Event(f"rank {peer}: {launch}, in {launch.moment}", launch),)
+            evidence = Disagreement(events=events, parting=parting(run, launch.key))
             yield finding("collective_missing", summary, rank, None, evidence)
 
 
 def _mixed_up(judgement: Judgement, launches: Launches) -> Iterator[Violation]:
-    named = [
-        (rank, launch)
-        for rank, launch in launches.items()
-        if launch.operation in _COMBINING and launch.slots
-    ]
-    for (one, launch), (other, theirs) in itertools.pairwise(named):
+    named = {r: e for r, e in launches.items() if e.operation in _COMBINING and e.slots}
+    for (one, launch), (other, theirs) in itertools.pairwise(named.items()):
         ranks = one, other
         # Values are read only where slots conflict: reading them is the slowest part.
         if not any(_conflicts(judgement, ranks, launch.slots, theirs.slots)):
             continue
         known = (judgement.sent(rank, launches[rank]).slots for rank in ranks)
         for slot, their_slot in _conflicts(judgement, ranks, *known):
-            details = (
-                f": {slot} on rank {one} meets {their_slot} on rank {other} "
-                f"({launch.moment})"
-            )
-            cause = Cause("bucket_mismatch", details)
+            meeting = f"{slot} on rank {one} meets {their_slot} on rank {other}"
+            cause = Cause("bucket_mismatch", f": {meeting} ({launch.moment})")
             names = slot.parameter, their_slot.parameter
             yield from _both(cause, {one: launch, other: theirs}, names)
 
@@ -197,21 +183,15 @@ def _evidence(calls: Mapping[int, CollectiveLaunch | GroupMade]) -> Disagreement
 
 def groups_that_differ(run: Run) -> Iterator[Violation]:
     """Find the first group that two ranks do not make alike; later names are out of step."""
-    made = [
-        [each for each in own.trace if type(each) is GroupMade] for own in run.ranks
-    ]
+    made = [[e for e in own.trace if type(e) is GroupMade] for own in run.ranks]
     for number in range(max(map(len, made), default=0)):
-        calls = {
-            rank: own[number] for rank, own in enumerate(made) if number < len(own)
-        }
+        calls = {r: own[number] for r, own in enumerate(made) if number < len(own)}
         (one, first), *_ = calls.items()
         other = next((r for r in calls if calls[r].ranks != first.ranks), None)
         if other is not None:
-            pair = {one: first, other: calls[other]}
-            summary = (
-                f"ranks {[*pair]} make different groups by call {number + 1} of "
-                f"new_group(): {_RULE}"
-            )
+            pair, call = {one: first, other: calls[other]}, f"call {number + 1}"
+            groups = f"different groups by {call} of new_group()"
+            summary = f"ranks {[*pair]} make {groups}: {_RULE}"
             for rank in pair:
                 yield finding("groups_differ", summary, rank, None, _evidence(pair))
             return

@@ -12,8 +12,6 @@ Note [What a trace can show]
     is concluded from its lack of names.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter
@@ -21,7 +19,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import as_float
 from syncverify.judge.properties.circumstances import is_like
 from syncverify.judge.properties.copied_buckets import refilled, unpacked_otherwise
@@ -34,6 +31,7 @@ from syncverify.judge.properties.gradient_facts import (
 from syncverify.judge.properties.judgement import launches_of_step
 from syncverify.judge.reference import ExpectedGradient
 from syncverify.judge.traced import launches_of
+from syncverify.judge.violation import Cause
 from syncverify.scenario.feature_row import base_word
 from syncverify.scenario.feature_table import EVENTS
 from syncverify.scenario.layout import axis_name, ranks_along
@@ -172,10 +170,8 @@ def _shared(facts: GradientFacts) -> Iterator[Cause]:
         return
     for other, region in gradients.items():
         if other != facts.name and not region.repeats and own.overlaps(region):
-            text = (
-                f"its memory is also that of the gradient of {other!r}: what is added to "
-                "one of them is in both"
-            )
+            also = f"its memory is also that of the gradient of {other!r}"
+            text = f"{also}: what is added to one of them is in both"
             yield Cause("memory_shared", text)
 
 
@@ -185,9 +181,8 @@ def _in_tensor_hook(facts: GradientFacts) -> Iterator[Cause]:
         if not launch.in_tensor_hook or launch.moment.step != facts.expected.step:
             continue
         names = facts.senders(launch)
-        is_sent = facts.name in names or (
-            not names and facts.kind in _LACKS_MICRO_BATCH
-        )
+        may_be_sent = not names and facts.kind in _LACKS_MICRO_BATCH
+        is_sent = may_be_sent or facts.name in names
         if is_sent and facts.kind in {*_LACKS_BACKWARDS, "reduced_early"}:
             text = (
                 f"it was reduced {where(launch)}, inside of a hook that runs before "
@@ -203,10 +198,8 @@ def _not_awaited(facts: GradientFacts) -> Iterator[Cause]:
         # Only a recorder that knows streams records waits.
         is_async = launch.communication_stream != launch.stream
         if is_async and launch.key not in waited:
-            text = (
-                f"{facts.own_words}: it was reduced {where(launch)}, and nothing waited for the "
-                "result"
-            )
+            reduced = f"it was reduced {where(launch)}"
+            text = f"{facts.own_words}: {reduced}, and nothing waited for the result"
             yield Cause(facts.kind, text, lines=(launch.source,))
 
 
@@ -263,11 +256,8 @@ def _not_reduced(facts: GradientFacts) -> Iterator[Cause]:
         if facts.name in launch.parameters:
             text = f"{facts.own_words}: it was reduced {where(launch)}, over rank {facts.rank} alone"
             yield Cause(facts.kind, text, lines=(launch.source,))
-    themselves = {
-        f"the parameter {name!r} itself"
-        for launch in facts.launches
-        for name in facts.sent(launch).parameters
-    }
+    parameters = (name for e in facts.launches for name in facts.sent(e).parameters)
+    themselves = {f"the parameter {name!r} itself" for name in parameters}
     known = sorted({name for sent in names for name in sent or ()})
     has = ", ".join([*known, *sorted(themselves)]) or "zeros"
     yield Cause("not_reduced", f"{facts.own_words}, and {_sent_instead(facts, has)}")
@@ -335,21 +325,16 @@ def _reductions_over_one_rank(facts: GradientFacts) -> list[CollectiveLaunch]:
 
 def _reduced_twice(facts: GradientFacts) -> Iterator[Cause]:
     # A second mean changes nothing; a second sum multiplies by the number of its ranks.
-    sums = [
-        launch
-        for launch in facts.reductions
-        if launch.reduce_op == "SUM" and facts.is_whole_in(launch)
-    ]
+    whole = filter(facts.is_whole_in, facts.reductions)
+    sums = [launch for launch in whole if launch.reduce_op == "SUM"]
     again = Counter(record.ranks for record in sums)
     factor = math.prod(len(ranks) ** (count - 1) for ranks, count in again.items())
     value = facts.expected.value() * as_float(factor)
     if facts.kind in _COUNTED_OFTEN and facts.equals(value):
         pairs = itertools.combinations(sums, 2)
         first, second = next(pair for pair in pairs if pair[0].ranks == pair[1].ranks)
-        text = (
-            f"ranks {list(first.ranks)} summed their sum again: it was reduced "
-            f"{where(first)} and {where(second)}"
-        )
+        twice = f"it was reduced {where(first)} and {where(second)}"
+        text = f"ranks {list(first.ranks)} summed their sum again: {twice}"
         yield _summed_twice(text, facts, [first, second])
 
 
@@ -366,10 +351,8 @@ def _summed_again(facts: GradientFacts) -> Iterator[Cause]:
             again.append(launch)
             factor *= len(launch.ranks)
     if again and facts.equals(expected.value() * as_float(factor)):
-        text = (
-            f"it was the sum over ranks {list(expected.ranks)} already when it was summed again "
-            f"{where(again[0])}"
-        )
+        whole = f"the sum over ranks {list(expected.ranks)}"
+        text = f"it was {whole} already when it was summed again {where(again[0])}"
         yield _summed_twice(text, facts, again)
 
 

@@ -1,7 +1,5 @@
 """Properties of memory: all that is read was written, and what is held does not grow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from syncverify.judge.evidence import Evidence, PiledUp
@@ -39,15 +37,13 @@ def memory_is_written_before_it_is_read(traced: Traced) -> Iterator[Violation]:
     for rank, rank_run in enumerate(traced.run.ranks):
         for record in rank_run.trace:
             if isinstance(record, UnwrittenRead):
-                yield finding(
-                    "read_unwritten",
+                summary = (
                     f"rank {rank}: expected memory to be written before it is read, but "
                     f"{record.operator} at {record.source} reads memory that was allocated at "
-                    f"{record.made_at} and not written since",
-                    rank,
-                    None,
-                    Evidence(rank=rank, named=(record.made_at, record.source)),
+                    f"{record.made_at} and not written since"
                 )
+                evidence = Evidence(rank=rank, named=(record.made_at, record.source))
+                yield finding("read_unwritten", summary, rank, None, evidence)
 
 
 @Property(
@@ -90,10 +86,8 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
             spans = [1] if needs_more else [1, 2]
             pairs = [[*zip(later, later[span:], strict=False)] for span in spans]
             if all(pairs) and any(all(e < then for e, then in each) for each in pairs):
-                summary = (
-                    f"rank {rank} holds more {what} from step to step: "
-                    f"{', '.join(map(str, counted))}"
-                )
+                listed = ", ".join(map(str, counted))
+                summary = f"rank {rank} holds more {what} from step to step: {listed}"
                 evidence = PiledUp(rank=rank, held=counted)
                 yield finding("piles_up", summary, rank, None, evidence)
                 break

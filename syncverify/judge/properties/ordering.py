@@ -14,8 +14,6 @@ disorder. Its first pair chooses the property, by the first line that fits:
     otherwise                                           reduce_reads_after_accumulation
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -282,7 +280,6 @@ def _reductions_before(
 def _findings(
     judgement: Judgement, disorder: Disorder, cause: str
 ) -> Iterator[Violation]:
-    """Yield one finding per rank and list of parameters."""
     first = disorder.found[0]
     left_over = _left_over(judgement, first)
     shows = _pair(first) | _late_line(first) | left_over
@@ -309,8 +306,7 @@ def _findings(
         words = summary(found, disorder, parameters)
         if cause in _NO_WAIT_MENDS:
             shown = replace(shown, remedy=None)
-        refill = refill_in_flight(judgement, found) if isinstance(found, Race) else None
-        if refill is not None:
+        if isinstance(found, Race) and (refill := refill_in_flight(judgement, found)):
             shown = replace(shown, named=refill.lines)
             words = f"rank {rank}: {refill.words()}, which may still use it"
         yield finding(cause, words, rank, parameters, shown, shows, explained_by)
@@ -375,9 +371,7 @@ def _parameters(judgement: Judgement, found: Unordered) -> tuple[str, ...]:
     """Name the parameters of a pair, by the collectives that use the same memory."""
     uses = uses_of(found)
     trace = judgement.run.ranks[found.rank].trace
-    regions = [region for use in uses for region in (*use.reads, *use.writes)]
-    touching = (
-        e for e in launches_of(trace) if overlap((*e.reads, *e.writes), regions)
-    )
+    memory = [region for use in uses for region in (*use.reads, *use.writes)]
+    touching = (e for e in launches_of(trace) if overlap((*e.reads, *e.writes), memory))
     named = (e.parameters for e in launches_of(uses) if e.parameters)
     return next(chain(named, (each.parameters for each in touching)), ())

@@ -3,8 +3,6 @@
 Nothing reads these words back: a finding also carries the race or early free itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from syncverify.judge.evidence import Disordered, Event
@@ -43,11 +41,8 @@ def first_and_second(unordered: Unordered) -> tuple[str, str]:
     """Describe the work that must come first, and the work that does not wait for it."""
     if isinstance(unordered, Race):
         return _use(unordered.first), _use(unordered.second)
-    pool = unordered.freed.stream
-    return (
-        _use(unordered.use),
-        f"the next owner of the memory, from the pool of stream {pool!r}",
-    )
+    pool = f"the pool of stream {unordered.freed.stream!r}"
+    return _use(unordered.use), f"the next owner of the memory, from {pool}"
 
 
 def summary(unordered: Unordered, disorder: Disorder, parameters: Sequence[str]) -> str:
@@ -56,10 +51,8 @@ def summary(unordered: Unordered, disorder: Disorder, parameters: Sequence[str])
         pair = f"{_short(unordered.first)} before {_short(unordered.second)}"
     else:
         pair = f"{_short(unordered.use)} before its memory is given out again"
-    on_gloo = _ON_GLOO if disorder.semantics == "host" else ""
-    return (
-        f"rank {unordered.rank}: nothing orders {pair}{_gradients(parameters)}{on_gloo}"
-    )
+    pair += _gradients(parameters) + (_ON_GLOO if disorder.semantics == "host" else "")
+    return f"rank {unordered.rank}: nothing orders {pair}"
 
 
 def evidence(
@@ -100,9 +93,8 @@ def _waits_between(unordered: Unordered, trace: Trace) -> list[str]:
             awaited = mark.stream if mark else "no work"
             words = f"{each.stream} waits for {awaited} at {each.source}"
             if mark and each.mark in early:
-                words += (
-                    f", but only for what was queued before the event at {mark.source}"
-                )
+                event = f"the event at {mark.source}"
+                words += f", but only for what was queued before {event}"
             waits[words] = None
     return [*waits][-_SHOWN_WAITS:]
 
@@ -140,9 +132,8 @@ def _short(use: MemoryUse) -> str:
     if use.source is NoLine.RETURN:
         return str(use.source)
     if use.operator in LENDING:
-        return (
-            f"the read by the host of the view that {use.operator} made at {use.source}"
-        )
+        view = f"the view that {use.operator} made at {use.source}"
+        return f"the read by the host of {view}"
     by = _BY.get(use.source, f"at {use.source}")
     on_host = " on the host" if use.runs_on == HOST else ""
     return f"{use.operator} {by}{on_host}"

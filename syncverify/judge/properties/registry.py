@@ -1,7 +1,5 @@
 """All properties, found by discovery, and the functions that judge runs by them."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ Note [Names by value]
     may equal a gradient of one element by chance, so the longer one alone is named there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -107,7 +105,6 @@ class Sent:
 
     @cached_property
     def _is_unknown(self) -> torch.Tensor:
-        """Which values are in no gradient."""
         assert self.elements is not None
         is_unknown = self.elements != 0
         for _, start, end in self._found:
@@ -195,7 +192,6 @@ class Sent:
 
     @cached_property
     def _recognized(self) -> tuple[GradientSlice, ...]:
-        """The gradients among the values."""
         assert self.elements is not None
         # A third of a whole number is rounded to the dtype in which it is sent.
         return tuple(
@@ -211,8 +207,8 @@ class Sent:
         the last; and a mean may be divided already.
         """
         reference, moment, rank = self.reference, self.launch.moment, self.rank
-        scenario = reference.scenario
-        count = step_plan.num_micro_batches(scenario, moment.step)
+        scenario, step = reference.scenario, moment.step
+        count = step_plan.num_micro_batches(scenario, step)
         if moment.micro_batch is not None:
             count = moment.micro_batch + 1
         for spec in scenario.trainable:
@@ -222,9 +218,7 @@ class Sent:
                 ranks = ranks_along(mesh, some, rank)
                 for first in sorted({0, max(0, count - 1)}):
                     batches = range(first, count)
-                    parts = [
-                        reference.local(spec, r, moment.step, batches) for r in ranks
-                    ]
+                    parts = [reference.local(spec, r, step, batches) for r in ranks]
                     yield spec.name, (whole := torch.stack(parts).sum(dim=0))
                     if divisor > 1:
                         yield spec.name, whole / divisor

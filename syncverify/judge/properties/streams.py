@@ -1,7 +1,5 @@
 """Properties of the caller's current stream, and of overlap with backward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

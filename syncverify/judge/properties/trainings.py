@@ -1,7 +1,5 @@
 """The properties of a training: its values on ranks of a mesh, beside those of one rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from syncverify.judge.properties.judgement import Needs, Property

@@ -1,7 +1,5 @@
 """The property of parameters after `unbind()`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -139,10 +137,8 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Violation]:
         expected = local_gradient(judgement.reference, spec, rank, step, count=1)
         cause = explain(expected, observation.gradients[spec.name])
         if cause is not None:
-            summary = (
-                f"a backward after unbind() gives {spec.name!r} of rank {rank} a wrong "
-                f"gradient: {cause.text}"
-            )
+            wrong = f"{spec.name!r} of rank {rank} a wrong gradient: {cause.text}"
+            summary = f"a backward after unbind() gives {wrong}"
             evidence = Left(rank=rank, explanation=cause.text)
             yield finding("backward_not_plain", summary, rank, spec.name, evidence)
 
@@ -164,10 +160,8 @@ def _left_unequal(judgement: Judgement) -> Iterator[Violation]:
         if not all(torch.equal(each, now[0]) for each in now):
             unequal.append((spec.name, ranks))
     for name, ranks in unequal if are_made_equal else ():
-        summary = (
-            f"replicas were made equal, and those of {name!r} are unequal on "
-            f"{named('rank', ranks)}"
-        )
+        others = f"those of {name!r} are unequal on {named('rank', ranks)}"
+        summary = f"replicas were made equal, and {others}"
         yield _finding("replicas_left_unequal", summary, ranks[-1], name)
 
 

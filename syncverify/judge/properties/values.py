@@ -1,7 +1,5 @@
 """Properties of the gradients that `wait()` leaves: their values, and all but the values."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -9,7 +7,6 @@ from typing import Any
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.causes import VALUE_CAUSES
 from syncverify.judge.decoding import explain, same_values
 from syncverify.judge.evidence import (
@@ -32,7 +29,7 @@ from syncverify.judge.properties.factors import Wrong, reductions_of, with_facto
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.rounding import explain_rounded
-from syncverify.judge.violation import Signs, Violation, finding
+from syncverify.judge.violation import Cause, Signs, Violation, finding
 from syncverify.scenario.features import overflows
 from syncverify.scenario.layout import local_shape, reduce_axes
 
@@ -153,13 +150,10 @@ def unreduced_stay_local(judgement: Judgement) -> Iterator[Violation]:
     for rank, observation, spec in each_after_wait(judgement):
         gradient, step = observation.gradients[spec.name], observation.step
         if not spec.requires_grad and gradient is not None and gradient.any():
-            yield finding(
-                "frozen_received_gradient",
-                f"frozen parameter {spec.name!r} received a gradient on rank {rank}, step {step}",
-                rank,
-                spec.name,
-                FrozenGradient(rank=rank, step=step, observed=_values(gradient)),
-            )
+            name, place = spec.name, f"on rank {rank}, step {step}"
+            summary = f"frozen parameter {name!r} received a gradient {place}"
+            evidence = FrozenGradient(rank=rank, step=step, observed=_values(gradient))
+            yield finding("frozen_received_gradient", summary, rank, name, evidence)
 
 
 @Property(
@@ -198,16 +192,13 @@ def replicas_agree(judgement: Judgement) -> Iterator[Violation]:
         if mine is not None and other is not None:
             is_same = mine.dtype == other.dtype and same_values(mine, other)
         if not is_same:
-            yield finding(
-                "replicas_differ",
+            summary = (
                 f"{spec.name!r} is replicated on ranks {first} and {rank}, but its gradients "
-                f"differ after wait() of step {step}",
-                rank,
-                spec.name,
-                DifferentReplicas(
-                    step=step, gradients={first: _values(other), rank: _values(mine)}
-                ),
+                f"differ after wait() of step {step}"
             )
+            gradients = {first: _values(other), rank: _values(mine)}
+            evidence = DifferentReplicas(step=step, gradients=gradients)
+            yield finding("replicas_differ", summary, rank, spec.name, evidence)
 
 
 @Property(
@@ -276,9 +267,8 @@ def _by_few_kinds(
 ) -> Iterator[Wrong]:
     wrong = with_factors(judgement, [*_explained(gradients)])
     num_elements: Counter[str] = Counter()
-    for expected, _, cause in itertools.chain(
-        _explained(others if wrong else ()), wrong
-    ):
+    every = itertools.chain(_explained(others if wrong else ()), wrong)
+    for expected, _, cause in every:
         num_elements[cause.kind] += expected.value().numel()
     ranking = [kind for kind, _ in num_elements.most_common()]
     for expected, observation, cause in wrong:
@@ -317,31 +307,27 @@ def _findings(judgement: Judgement, wrong: Iterable[Wrong]) -> Iterator[Violatio
         )
         seen.add(cause.kind)
         reductions = reductions_of(judgement, expected)
-        yield finding(
-            cause.kind,
-            f"gradient of {name!r} on rank {rank}, step {step} is wrong: {cause.text}",
-            rank,
-            name,
-            WrongGradient(
-                rank=rank,
-                step=step,
-                named=cause.lines,
-                micro_batch=observation.micro_batch,
-                parameter=name,
-                local_shape=local_shape(judgement.scenario.mesh, expected.spec, rank),
-                contributing_ranks=expected.ranks,
-                reduction="factor" if own.divide_factor else own.reduction,
-                expected=_values(expected.value()),
-                observed=_values(observed),
-                explanation=cause.text,
-                events=tuple(map(launched, reductions)),
-                is_proven=is_proven,
-                is_certain=cause.is_certain,
-                readings=tuple(readings[:_SHOWN_READINGS]),
-            ),
-            shows=circumstances.shown_signs(cause, observed, reductions),
-            explained_by=signs,
+        shows = circumstances.shown_signs(cause, observed, reductions)
+        place = f"{name!r} on rank {rank}, step {step}"
+        summary = f"gradient of {place} is wrong: {cause.text}"
+        evidence = WrongGradient(
+            rank=rank,
+            step=step,
+            named=cause.lines,
+            micro_batch=observation.micro_batch,
+            parameter=name,
+            local_shape=local_shape(judgement.scenario.mesh, expected.spec, rank),
+            contributing_ranks=expected.ranks,
+            reduction="factor" if own.divide_factor else own.reduction,
+            expected=_values(expected.value()),
+            observed=_values(observed),
+            explanation=cause.text,
+            events=tuple(map(launched, reductions)),
+            is_proven=is_proven,
+            is_certain=cause.is_certain,
+            readings=tuple(readings[:_SHOWN_READINGS]),
         )
+        yield finding(cause.kind, summary, rank, name, evidence, shows, signs)
 
 
 def _values(tensor: torch.Tensor | None) -> Elements:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from typing_extensions import override
 
@@ -20,18 +20,24 @@ from syncverify.trace.source_lines import SourceLine
 AxesOfFactor = frozenset[frozenset[str]]
 
 
+@dataclass(frozen=True, slots=True)
 class StepMistake:
     """Why a value is wrong. Two parameters with equal causes are one finding."""
 
-    __slots__ = ()
     is_of_training: ClassVar = True
-    # The row of a cause that a scenario may have too.
-    row: ClassVar[str] = ""
+    row: ClassVar[str] = ""  # the row of a cause that a scenario may have too
 
     @property
     def kind(self) -> str:
         """Name of its row in the table of causes: `row`, or `not_clipped` of `NotClipped`."""
         return self.row or re.sub("(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _OnRanks(StepMistake):
+    """Values of some ranks are wrong."""
+
+    ranks: tuple[int, ...]  # with the wrong values
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +134,10 @@ class RanksScaled(StepMistake):
     factors: tuple[tuple[int, float], ...]  # each wrong rank with its factor
 
 
-@dataclass(frozen=True, slots=True)
-class Missing(StepMistake):
+class Missing(_OnRanks):
     """Ranks have no gradient, or zeros, where one rank has values."""
 
     row: ClassVar = "gradient_missing"
-    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,6 @@ class AddedBias(StepMistake):
     axes: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
 class OwnParts(StepMistake):
     """A sum over the ranks' own parts of the batch, where the right gradient is no such sum.
 
@@ -181,33 +184,27 @@ class OwnParts(StepMistake):
     """
 
 
-@dataclass(frozen=True, slots=True)
 class NotCleared(StepMistake):
     """The gradient of the step before is still in it."""
 
     row: ClassVar = "stale"
 
 
-@dataclass(frozen=True, slots=True)
-class NotANumber(StepMistake):
+class NotANumber(_OnRanks):
     """Ranks have NaN or infinity where one rank has numbers, or the other way round."""
 
-    ranks: tuple[int, ...]
-
 
 @dataclass(frozen=True, slots=True)
-class CopiesRoundedApart(StepMistake):
+class CopiesRoundedApart(_OnRanks):
     """Copies of one value are right within rounding, and differ between ranks."""
 
-    ranks: tuple[int, ...]
     axes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class RanksDiffer(StepMistake):
+class RanksDiffer(_OnRanks):
     """Copies of one value differ between ranks."""
 
-    ranks: tuple[int, ...]  # the ranks whose copy is wrong
     axes: frozenset[str]
 
 
@@ -278,22 +275,17 @@ class OtherCoefficient(StepMistake):
     @property
     @override
     def kind(self) -> str:
-        """Name of its row; one with a known norm is another kind of cause."""
         return "other_coefficient" if self.norm is None else "coefficient_of_a_norm"
 
 
-@dataclass(frozen=True, slots=True)
-class NotUpdated(StepMistake):
+class NotUpdated(_OnRanks):
     """The optimizer does not have parameters, or leaves them as they were."""
 
-    ranks: tuple[int, ...]  # the ranks whose copy is not updated
-
 
 @dataclass(frozen=True, slots=True)
-class OtherlyFrozen(StepMistake):
+class OtherlyFrozen(_OnRanks):
     """Ranks train a parameter that one rank freezes, or the other way round."""
 
-    ranks: tuple[int, ...]
     are_frozen: bool  # whether these ranks freeze it, and one rank trains it
 
 
@@ -317,14 +309,12 @@ class Clamped(StepMistake):
 
 
 @dataclass(frozen=True, slots=True)
-class Decided(StepMistake):
+class Decided(_OnRanks):
     """Ranks make another number of optimizer steps."""
 
-    ranks: tuple[int, ...]
     expected: int  # number of steps on one rank
 
 
-@dataclass(frozen=True, slots=True)
 class NotLoaded(StepMistake):
     """A value after loading is that of a new training."""
 
@@ -381,7 +371,7 @@ class WrongQuantity:
         """The names of the wrong values."""
         return frozenset(each.name for each in self.differences)
 
-    def is_same(self, other: WrongQuantity) -> bool:
+    def is_same(self, other: Self) -> bool:
         """Tell whether another finding, of another layout or step, is this mistake."""
         kinds = (self.quantity, self.cause.kind)
         are_alike = kinds == (other.quantity, other.cause.kind)

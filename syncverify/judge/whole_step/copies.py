@@ -13,8 +13,6 @@ may not read, or whose update the step replaces (`unread.py`). Two ranks have co
 one rank's tensor is right for both: coincidences of values do not count. Zeros of both signs are equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby
@@ -87,9 +85,8 @@ def copies_apart(
             pairs = {(min(e.got), rank) for e in apart for rank in e.wrong_ranks}
             own = tuple(sorted({rank for each in apart for rank in each.got}))
             cause = causes.CopiesRoundedApart(own, fewest_axes(pairs, layout))
-            found.append(
-                causes.WrongQuantity(quantity, step, cause, tuple(apart), len(every))
-            )
+            total, off = len(every), tuple(apart)
+            found.append(causes.WrongQuantity(quantity, step, cause, off, total))
     follows = {each.quantity for each in found[1:]} - {e.quantity for e in found[:1]}
     ordered = tuple(each for each in Quantity if each in follows)
     return [replace(each, follows=ordered) for each in found[:1]]

@@ -1,7 +1,5 @@
 """The values of a mesh beside those of one rank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +11,12 @@ from syncverify.judge.whole_step.layout import Layout, Own
 from syncverify.judge.whole_step.noise import NOISE_FACTOR
 from syncverify.judge.whole_step.parts import pieces
 from syncverify.judge.whole_step.rounding import Roundings
-from syncverify.judge.whole_step.values import NamedTensors, Quantity, RankValues
+from syncverify.judge.whole_step.values import (
+    ByRank,
+    NamedTensors,
+    Quantity,
+    RankValues,
+)
 
 # Right programs in float64 were at most 1.7e-14 off; planted defects at least 0.065.
 TOLERANCE: Final = 1e-12
@@ -32,14 +35,12 @@ class ComparedValue:
     quantity: Quantity
     step: int
     name: str
-    got: Mapping[int, torch.Tensor | None]  # by rank
+    got: ByRank
     expected: Mapping[int, torch.Tensor]
-    # Largest difference of an element that rounding explains.
-    tolerance: float = 0.0
+    tolerance: float = 0.0  # largest difference of an element that rounding explains
     # Whether rounding is far smaller than any mistake: in float64.
     is_exact: bool = True
-    # Whether a mistake of a factor of 2 would be seen.
-    is_judged: bool = True
+    is_judged: bool = True  # whether a mistake of a factor of 2 would be seen
     # Whether it should have this value by the rank's own earlier values.
     is_by_own: bool = False
 

@@ -1,7 +1,5 @@
 """Factors between tensors, and the axes whose number of ranks is a factor."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -16,8 +14,7 @@ RELATIVE: Final = 1e-9
 # A tolerance of lower dtypes is 20 times the standard deviation of rounding, and 5 of these are
 # enough for a factor, which is a mean over the elements.
 _SLACK_PER_ERROR: Final = 4.0
-# Largest divisor of a fraction that is simple.
-_MAX_DIVISOR: Final = 16
+_MAX_DIVISOR: Final = 16  # largest divisor of a fraction that is simple
 
 
 def factor_of(

@@ -1,6 +1,10 @@
-"""The mistakes behind the values that differ."""
+"""The mistakes behind the values that differ.
 
-from __future__ import annotations
+Note [Functions with a wrong backward]
+    A wrong backward makes all gradients wrong that lie behind one of its inputs, and no others: what is
+    nearer to the loss is right. So a user-made function may be the reason if exactly the wrong gradients
+    lie behind some of its inputs. Another step, such as a wrong reduction, would have to hit exactly these.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +14,7 @@ import torch
 
 from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.copies import copy_cause
-from syncverify.judge.whole_step.differences import ComparedValue
+from syncverify.judge.whole_step.differences import TOLERANCE, ComparedValue, size_of
 from syncverify.judge.whole_step.factors import axes_with
 from syncverify.judge.whole_step.gradient_causes import (
     added_bias,
@@ -21,7 +25,13 @@ from syncverify.judge.whole_step.mesh_play import Known, MeshPlay
 from syncverify.judge.whole_step.norm_causes import clip_causes, norm_cause
 from syncverify.judge.whole_step.own_values import by_own_values
 from syncverify.judge.whole_step.unread import unread
-from syncverify.judge.whole_step.values import NamedTensors, Quantity, parameter_of
+from syncverify.judge.whole_step.values import (
+    AppliedFunction,
+    NamedTensors,
+    Quantity,
+    RankValues,
+    parameter_of,
+)
 
 # Values that follow from earlier ones of a rank are known exactly: any difference is a mistake.
 _EXACT = (Quantity.STATE, Quantity.PARAMETER)
@@ -34,9 +44,7 @@ def findings(
 ) -> list[causes.WrongQuantity]:
     """Return the mistakes behind values that differ, of all values in the order of the steps."""
     found, follows = list[causes.WrongQuantity](), list[Quantity]()
-    for (step, quantity), listed in groupby(
-        values, key=lambda each: (each.step, each.quantity)
-    ):
+    for (step, quantity), listed in groupby(values, lambda e: (e.step, e.quantity)):
         every = [*listed]
         wrong = [each for each in every if each.wrong_ranks]
         if not wrong:
@@ -54,7 +62,6 @@ def findings(
 def _mistakes(
     wrong: Sequence[ComparedValue], total: int, play: MeshPlay, start: NamedTensors
 ) -> list[causes.WrongQuantity]:
-    """Return the mistakes behind wrong values of one quantity and step."""
     quantity, step = wrong[0].quantity, wrong[0].step
     known = play.known(step, start)
     if quantity is Quantity.GRADIENT:
@@ -181,9 +188,8 @@ def _is_as_before(found: ComparedValue, play: MeshPlay) -> bool:
 def _other_option(found: ComparedValue, play: MeshPlay) -> causes.OtherOption | None:
     """Return the first option of a parameter that differs from one rank's on all wrong ranks."""
     parameter, step = parameter_of(found.name), found.step
-    by_rank = [
-        play.ranks[r].steps[step].options_of(parameter) for r in found.wrong_ranks
-    ]
+    steps = (play.ranks[r].steps[step] for r in found.wrong_ranks)
+    by_rank = [each.options_of(parameter) for each in steps]
     plain = play.reference.values.steps[step].options.get(parameter, {})
     for name, expected in plain.items():
         values = [each.get(name, expected) for each in by_rank]
@@ -197,3 +203,51 @@ def _other_option(found: ComparedValue, play: MeshPlay) -> causes.OtherOption | 
             axes = axes_with(play.layout, numbers[0] / numbers[1])
         return causes.OtherOption(name, values[0], expected, axes, is_left)
     return None
+
+
+def with_functions(
+    finding: causes.WrongQuantity,
+    found: Iterable[causes.WrongQuantity],
+    ranks: Sequence[RankValues],
+) -> causes.WrongQuantity:
+    """Return a mistake with the functions that may make it; as it was if none fits, or it is another.
+
+    See Note [Functions with a wrong backward]. `found` has all mistakes of its play, and `ranks` the values of that play, with its functions.
+    """
+    if not isinstance(finding.cause, causes.Unexplained):
+        return finding
+    quantity, step = finding.quantity, finding.step
+    wrong = [e for e in found if (e.quantity, e.step) == (Quantity.GRADIENT, step)]
+    fitting = [
+        dict.fromkeys(
+            (each.name, each.lines)
+            for each in values.steps[step].functions
+            if _fits(each, names, _shown_by(values, step) - _wrong_on(rank, wrong))
+        )
+        for rank, values in enumerate(ranks if quantity is Quantity.GRADIENT else ())
+        if (names := _wrong_on(rank, [finding]))
+    ]
+    first, *others = fitting or [{}]
+    on_all = tuple(each for each in first if all(each in other for other in others))
+    return replace(finding, cause=replace(finding.cause, functions=on_all))
+
+
+def _wrong_on(rank: int, found: Iterable[causes.WrongQuantity]) -> frozenset[str]:
+    values = (value for e in found for value in (*e.differences, *e.spread))
+    return frozenset(each.name for each in values if rank in each.wrong_ranks)
+
+
+def _shown_by(values: RankValues, step: int) -> frozenset[str]:
+    """Return the gradients of a rank that show a wrong backward above them: zeros may stay zeros."""
+    sizes = {n: size_of(v) for n, v in values.tensors(Quantity.GRADIENT, step).items()}
+    smallest = TOLERANCE * max(sizes.values(), default=0.0)
+    return frozenset(name for name, size in sizes.items() if size > smallest)
+
+
+def _fits(
+    function: AppliedFunction, wrong: frozenset[str], right: frozenset[str]
+) -> bool:
+    """Tell whether exactly the wrong gradients lie behind some inputs, and some gradient is right."""
+    behind = (each for each in function.behind if not each & right)
+    explained = frozenset[str]().union(*(each & wrong for each in behind))
+    return bool(right) and explained == wrong

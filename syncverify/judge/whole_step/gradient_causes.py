@@ -1,7 +1,5 @@
 """The mistakes that make wrong gradients, found by trying changes that would repair them."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence

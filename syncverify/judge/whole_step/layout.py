@@ -1,12 +1,10 @@
 """Layouts: the axes of a device mesh, and their sizes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Self
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from typing_extensions import override
@@ -26,7 +24,7 @@ class Layout:
     axes: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, sizes: Mapping[str, int]) -> Layout:
+    def of(cls, sizes: Mapping[str, int]) -> Self:
         """Return the layout with these sizes of axes.
 
         Raises:
@@ -42,7 +40,7 @@ class Layout:
         return cls(tuple(sizes.items()))
 
     @classmethod
-    def parse(cls, text: str) -> Layout:
+    def parse(cls, text: str) -> Self:
         """Return the layout of a text such as `dp=2,tp=2`.
 
         Raises:
@@ -104,19 +102,19 @@ class Layout:
         sizes = tuple(size for _, size in self.axes)
         return init_device_mesh(device, sizes, mesh_dim_names=self.names)
 
-    def of_ones(self) -> Layout:
+    def of_ones(self) -> Self:
         """Return the layout with the same axes, each of one rank."""
-        return Layout(tuple((name, 1) for name in self.names))
+        return type(self)(tuple((name, 1) for name in self.names))
 
-    def alone(self, axis: str) -> Layout:
+    def alone(self, axis: str) -> Self:
         """Return the layout in which all other axes have one rank."""
-        return Layout(tuple((n, size if n == axis else 1) for n, size in self.axes))
+        return type(self)(tuple((n, size if n == axis else 1) for n, size in self.axes))
 
-    def smaller(self) -> Iterator[Layout]:
+    def smaller(self) -> Iterator[Self]:
         """Yield the layouts in which one axis has fewer ranks: axis by axis, the fewest first."""
         for name, size in self.axes:
             for less in (each for each in range(1, size) if size % each == 0):
-                yield Layout(tuple({**dict(self.axes), name: less}.items()))
+                yield type(self)(tuple({**dict(self.axes), name: less}.items()))
 
 
 def all_layouts(names: Iterable[str], max_ranks: int) -> list[Layout]:

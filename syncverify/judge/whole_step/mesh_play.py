@@ -19,7 +19,12 @@ from syncverify.judge.whole_step.parts import (
     own_axes,
     pieces,
 )
-from syncverify.judge.whole_step.values import NamedTensors, Quantity, RankValues
+from syncverify.judge.whole_step.values import (
+    ByRank,
+    NamedTensors,
+    Quantity,
+    RankValues,
+)
 from syncverify.trace.source_lines import Origin
 
 # Names of parameters, by the axes over which they are split.
@@ -182,14 +187,10 @@ class MeshPlay:
         """Tell whether all ranks called torch's clipping in a step."""
         return all(each.steps[step].tensors[Quantity.NORM] for each in self.ranks)
 
-    def by_rank(
-        self, quantity: Quantity, step: int, name: str
-    ) -> Mapping[int, torch.Tensor | None]:
+    def by_rank(self, quantity: Quantity, step: int, name: str) -> ByRank:
         """Return a value as each rank has it."""
-        return {
-            rank: each.tensors(quantity, step).get(name)
-            for rank, each in enumerate(self.ranks)
-        }
+        listed = enumerate(each.tensors(quantity, step) for each in self.ranks)
+        return {rank: tensors.get(name) for rank, tensors in listed}
 
     def squares(self, step: int) -> Squares:
         """Return the squares of the gradients of each rank in a step."""

@@ -1,7 +1,5 @@
 """Wrong gradients that are sums of right ones: of parts, over a wrong group, of other parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -23,8 +21,7 @@ from syncverify.judge.whole_step.parts import pieces
 from syncverify.trace.source_lines import lines_among
 
 _ELEMENTS_IN_LOWER_DTYPES: Final = 4
-# A part of a sum: gradients by name.
-Column = Mapping[str, torch.Tensor]
+Column = Mapping[str, torch.Tensor]  # a part of a sum: gradients by name
 Explained = tuple[causes.StepMistake, list[ComparedValue]]
 
 
@@ -241,8 +238,7 @@ def wrong_group(found: ComparedValue, known: Known) -> causes.StepMistake | None
     sets, split_axes = [*axis_sets(known.layout)], known.split_axes
     for summed in (frozenset[str](), *(each for each in sets if each <= split_axes)):
         right = split_axes - summed
-        # Each rank's gradient before its reduction.
-        own = dict[int, torch.Tensor]()
+        own = dict[int, torch.Tensor]()  # each rank's gradient before its reduction
         for rank in found.got:
             whole = sum_of(contributions[i] for i in known.layout.group(rank, summed))
             own[rank] = piece_of(whole, found, rank, known)
@@ -287,9 +283,7 @@ def mixed_up(found: Sequence[ComparedValue], known: Known) -> Iterator[Explained
     slacks = {each.name: each.slack for each in found}
     sums = {each: _sum_with_another(each, slacks, known) for each in found}
     moved = {name for listed in sums.values() for name, _ in listed}
-    explained = [
-        each for each in found if sums[each] or (each.name in moved and each.is_zero)
-    ]
+    explained = [e for e in found if sums[e] or (e.name in moved and e.is_zero)]
     if explained:
         yield causes.MixedUp(tuple((e.name, sums[e]) for e in explained)), explained
 

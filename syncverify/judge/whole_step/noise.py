@@ -54,8 +54,7 @@ training. That of a training in float64, and a step without a loss, are in their
 sides are rounded, and the factor of 20 is one of 14.
 """
 
-from __future__ import annotations
-
+import itertools
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -72,14 +71,12 @@ from typing_extensions import override
 from syncverify.judge.whole_step.rounding import (
     COLLECTIVES,
     IN_FLOAT64,
-    Rounding,
     Roundings,
     written_in_place,
 )
 from syncverify.trace.dispatch_modes import EagerMode
 
-# Size of the noise, in units of roundoff: K of the note.
-_ROUNDINGS: Final = 2.0
+_ROUNDINGS: Final = 2.0  # size of the noise, in units of roundoff: K of the note
 _PROBABILITY: Final = 1e-9
 # L of the note.
 NOISE_FACTOR: Final = math.sqrt(6 * math.log(2 / _PROBABILITY)) / _ROUNDINGS
@@ -97,9 +94,7 @@ class Noise:
     @contextmanager
     def mode(self, step: int) -> Iterator[None]:
         """Run a step with noise."""
-        noise = RoundingNoise(
-            self.seed + step, self.sign, self.roundings.step, self.roundings.scalars
-        )
+        noise = RoundingNoise(self.seed + step, self.sign, self.roundings)
         rank = threading.get_ident()
 
         def of_update(*_: object) -> None:
@@ -116,11 +111,8 @@ class Noise:
 
 def pairs_of_noises(roundings: Roundings) -> Sequence[Noise]:
     """Return the noise of each play: pairs with opposite noise."""
-    return [
-        Noise(1000 * (1 + index), sign, roundings)
-        for index in range(_NUM_PAIRS)
-        for sign in (1.0, -1.0)
-    ]
+    pairs = itertools.product(range(_NUM_PAIRS), (1.0, -1.0))
+    return [Noise(1000 * (1 + index), sign, roundings) for index, sign in pairs]
 
 
 NOISES: Final = pairs_of_noises(IN_FLOAT64)
@@ -132,14 +124,12 @@ class RoundingNoise(EagerMode):
     `rounding` is that of values until it is set anew, `of_scalars` that of values with one element.
     """
 
-    def __init__(
-        self, seed: int, sign: float, rounding: Rounding, of_scalars: Rounding
-    ) -> None:
+    def __init__(self, seed: int, sign: float, roundings: Roundings) -> None:
         super().__init__()
         self._generator = torch.Generator().manual_seed(seed)
         self._sign = sign
-        self.of_scalars = of_scalars
-        self.rounding = rounding
+        self.of_scalars = roundings.scalars
+        self.rounding = roundings.step
 
     @override
     def __torch_dispatch__(

@@ -1,14 +1,10 @@
 """The mistakes that make a wrong norm or clip by one, found from squares of each rank's own parts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Final
-
-import torch
 
 from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.copies import copy_cause
@@ -27,16 +23,13 @@ from syncverify.judge.whole_step.gradient_causes import (
 )
 from syncverify.judge.whole_step.mesh_play import Known, MeshPlay, Squares
 from syncverify.judge.whole_step.mixtures import Explained
-from syncverify.judge.whole_step.values import Quantity
+from syncverify.judge.whole_step.values import ByRank, Quantity
 
-# Relative difference up to which two norms count as equal.
-_EQUAL = 1e-5
+_EQUAL = 1e-5  # relative difference up to which two norms count as equal
 # Clipping adds this to the norm, and users' clipping adds something as small, or nothing.
 _ADDED_TO_NORM = 1e-6
 # Relative error of a norm that is computed from a coefficient, because of `_ADDED_TO_NORM`.
 _RELATIVE_OF_NORM = 1e-5
-# The gradients before clipping, by rank.
-_RankGradients = Mapping[int, torch.Tensor | None]
 _Pair = tuple[ComparedValue, causes.StepMistake]
 ParameterNames = tuple[str, ...]
 # A mistake, and the squared norm that it gives on each rank.
@@ -173,7 +166,7 @@ def clip_causes(found: Sequence[ComparedValue], known: Known) -> list[Explained]
     lacking, clipped = list[_Pair](), list[_Pair]()
     others = list[ComparedValue]()
     for each in found:
-        own: _RankGradients = {}  # before clipping
+        own: ByRank = {}  # before clipping
         if is_seen:
             own = play.by_rank(Quantity.GRADIENT, step, each.name)
         elif (value := plain.get(each.name)) is not None:
@@ -210,9 +203,7 @@ def _with_norm(
     return replace(cause, norm=wrong_squares(norms, squares, slack))
 
 
-def _clip_cause(
-    found: ComparedValue, before: _RankGradients
-) -> causes.StepMistake | None:
+def _clip_cause(found: ComparedValue, before: ByRank) -> causes.StepMistake | None:
     """Return how a gradient is clipped wrongly; None if clipping multiplies it by no number."""
     slack = found.slack
     read = [each for each in found.wrong_ranks if found.got[each] is not None]

@@ -4,8 +4,6 @@ One mistake makes all later values wrong. A later value that is right for what t
 before is a consequence. A value that is not is a mistake of its own.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator, Mapping

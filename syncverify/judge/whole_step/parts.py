@@ -1,19 +1,23 @@
 """The parts of tensors and batches that each rank has, and the whole of all parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only
 
 from syncverify.calling import call
 from syncverify.errors import UsageError
 from syncverify.judge.whole_step.layout import Layout, Own
-from syncverify.judge.whole_step.values import NamedTensors, RankValues, parameter_of
+from syncverify.judge.whole_step.values import (
+    ByRank,
+    NamedTensors,
+    RankValues,
+    StepValues,
+    parameter_of,
+)
 
 
 def own_axes(name: str, own: Own) -> Mapping[str, int]:
@@ -27,7 +31,7 @@ def own_axes(name: str, own: Own) -> Mapping[str, int]:
 def pieces(
     name: str,
     value: torch.Tensor,
-    got: Mapping[int, torch.Tensor | None],
+    got: ByRank,
     *,
     layout: Layout,
     own: Own,
@@ -37,11 +41,8 @@ def pieces(
     Raises:
         UsageError: A rank's tensor has another shape, and nothing says why.
     """
-    axes, sizes, parts = (
-        own_axes(name, own),
-        dict(layout.axes),
-        dict[int, torch.Tensor](),
-    )
+    axes, sizes = own_axes(name, own), dict(layout.axes)
+    parts = dict[int, torch.Tensor]()
     for rank, mine in got.items():
         parts[rank] = value
         if mine is not None and mine.shape == value.shape and not axes:
@@ -78,16 +79,10 @@ def as_one_rank(ranks: Sequence[RankValues], layout: Layout, own: Own) -> RankVa
             for name in names
         }
 
-    steps = [
-        replace(
-            step,
-            tensors={
-                quantity: joined([r.steps[i].tensors.get(quantity, {}) for r in ranks])
-                for quantity in step.tensors
-            },
-        )
-        for i, step in enumerate(ranks[0].steps)
-    ]
+    steps = list[StepValues]()
+    for i, step in enumerate(ranks[0].steps):
+        whole = {q: joined([r.tensors(q, i) for r in ranks]) for q in step.tensors}
+        steps.append(replace(step, tensors=whole))
     return replace(
         ranks[0],
         start=joined([each.start for each in ranks]),
@@ -167,10 +162,7 @@ def num_rows(batch: Any) -> int:
 
 def copy_of(batch: Any) -> Any:
     """Return a copy of a batch: a step may change its batch in place."""
-    return tree_map(
-        lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf,
-        batch,
-    )
+    return tree_map_only(torch.Tensor, lambda leaf: leaf.detach().clone(), batch)
 
 
 def is_same_batch(one: Any, two: Any) -> bool:

@@ -1,7 +1,5 @@
 """Values of a training that goes on from a checkpoint, beside one rank that nothing interrupts."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,9 +64,7 @@ class ResumedPlay:
         """Return the compared values after loading, except those that no parameter depends on."""
         first, ranks = self.first_step, self._values_of_ranks
         plain, noisy = self.reference.values, self.reference.noisy
-        rest = OneRank(
-            _rest(plain, first), lambda: [_rest(each, first) for each in noisy()]
-        )
+        rest = OneRank(_rest(plain, first), lambda: [_rest(e, first) for e in noisy()])
         later = compared(ranks, rest, self.layout, self.own)
         values = [*self._loaded()]
         values += (each for each in later if each.quantity is not Quantity.START)
@@ -138,21 +134,16 @@ class ResumedPlay:
             ranks, step = self._values_of_ranks, self.first_step
             read = (e for e in wrong if not is_read_elsewhere(e, ranks, step))
             first = next(read, wrong[0])
-            same = [
-                each
-                for each in values
-                if (each.step, each.quantity) == (first.step, first.quantity)
-            ]
+            step, quantity = first.step, first.quantity
+            same = [e for e in values if (e.step, e.quantity) == (step, quantity)]
             # An optimizer may have tensors of its own, such as a flat slice or copies.
             steps = [step for each in ranks for step in each.steps]
             is_all = not any(each.read_elsewhere or each.copied for each in steps)
             cause = causes.NotContinued(is_all_compared=is_all)
             off = tuple(each for each in same if each.wrong_ranks)
-            quantity, step = first.quantity, first.step
             yield causes.WrongQuantity(quantity, step, cause, off, len(same))
 
     def _cause(self, found: ComparedValue) -> causes.StepMistake:
-        """Return the mistake behind a wrong value after loading."""
         if all(self._is_fresh(found, rank) for rank in found.wrong_ranks):
             return causes.NotLoaded()
         # One layout wrote the checkpoint, another one read it.
@@ -165,7 +156,6 @@ class ResumedPlay:
         return copy_cause(found, self.layout)
 
     def _is_fresh(self, found: ComparedValue, rank: int) -> bool:
-        """Tell whether a rank has the value from before loading."""
         before = self.ranks[rank].fresh.get(found.quantity, {}).get(found.name)
         value = found.got[rank]
         if value is None or before is None:
@@ -175,7 +165,6 @@ class ResumedPlay:
 
 
 def _rest(values: RankValues, first: int) -> RankValues:
-    """Return the values of the later steps."""
     start, steps = values.parameters_before(first), values.steps[first:]
     return replace(values, start=start, steps=steps, batches=values.batches[first:])
 

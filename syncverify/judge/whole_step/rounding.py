@@ -1,14 +1,12 @@
 """The dtypes of a training on a mesh, and how they round."""
 
-from __future__ import annotations
-
 import functools
 import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, Self, TypeGuard
 
 import torch
 from torch.utils._python_dispatch import (
@@ -39,13 +37,12 @@ COLLECTIVES: Final = ("c10d", "_c10d_functional")
 class Rounding:
     """How values of some dtypes are rounded."""
 
-    # Unit roundoff: largest difference of a rounded value, as a part of it.
-    unit: float
+    unit: float  # unit roundoff: largest difference of a rounded value, as a part of it
     # Half the distance between the smallest numbers; 0 for a distance below 1e-40, as in float32.
     spacing: float
 
     @classmethod
-    def of(cls, dtypes: Iterable[torch.dtype]) -> Rounding:
+    def of(cls, dtypes: Iterable[torch.dtype]) -> Self:
         """Return the rounding of the lowest of some dtypes."""
         infos = [torch.finfo(each) for each in dtypes]
         unit = max((each.eps for each in infos), default=_FULL) / 2
@@ -154,11 +151,8 @@ class LoweredDtypes(EagerMode, HarnessMode):
             if isinstance(state, dict)
             for value in state.values()
         ]
-        read = (
-            dtype
-            for tensor, dtype in self._read
-            if not any(tensor() is each for each in counters)
-        )
+        known = {id(each) for each in counters}
+        read = (dtype for tensor, dtype in self._read if id(tensor()) not in known)
         return frozenset(self._scalars.union(read))
 
     @contextmanager

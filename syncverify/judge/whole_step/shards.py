@@ -6,8 +6,6 @@ imports `torch.distributed.tensor._utils`. We rely on one fact, and a test says 
 `compute_local_shape_and_global_offset` returns the shape and the place of this rank's part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,19 +51,14 @@ def _part(value: DTensor) -> KeptPart | None:
     if not value.dim() or not all(map(_adds_up, value.placements)):
         return None
     mesh = value.device_mesh
-    shape, offset = compute_local_shape_and_global_offset(
-        value.shape, mesh, value.placements
-    )
+    laid_out = value.shape, mesh, value.placements
+    shape, offset = compute_local_shape_and_global_offset(*laid_out)
     local = value.to_local().detach().clone()
     if tuple(local.shape) != tuple(shape):
         return None
     whole = torch.zeros(value.shape, dtype=value.dtype)
-    index = tuple(
-        place if placement.is_replicate() else slice(None)
-        for place, placement in zip(
-            mesh.get_coordinate() or (), value.placements, strict=True
-        )
-    )
+    places = zip(mesh.get_coordinate() or (), value.placements, strict=True)
+    index = tuple(at if each.is_replicate() else slice(None) for at, each in places)
     ranks = torch.as_tensor(mesh.mesh[index]).flatten().tolist()
     return KeptPart(whole, local, tuple(offset), tuple(ranks))
 

@@ -22,8 +22,6 @@ in its gradients. So right parameters alone prove nothing where the optimizer ha
 model: the element has to be replaced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
@@ -49,12 +47,10 @@ def unread(
     Loaded values have the number of the first step after loading.
     """
     by_key = {(each.quantity, each.step, each.name): each for each in values}
-    wrong = [
-        e for e in by_key.values() if e.quantity in _OF_OPTIMIZERS and e.wrong_ranks
-    ]
     return [
         each
-        for each in wrong
+        for each in by_key.values()
+        if each.quantity in _OF_OPTIMIZERS and each.wrong_ranks
         if _is_of_right_parameter(each, by_key, ranks) or _is_replaced(each, ranks)
     ]
 
@@ -154,12 +150,8 @@ def read_elsewhere(
 ) -> list[ComparedValue]:
     """Return the wrong gradients that no optimizer reads, by the parameters after the step."""
     off = {e.name for e in values if e.quantity is Quantity.PARAMETER and e.wrong_ranks}
-    wrong = [
-        each
-        for each in values
-        if each.name in off and each.wrong_ranks
-        if is_read_elsewhere(each, play.ranks)
-    ]
+    near = (each for each in values if each.name in off and each.wrong_ranks)
+    wrong = [each for each in near if is_read_elsewhere(each, play.ranks)]
     if not wrong or not play.has_loss:
         return []
     made = [play.optimized(each) for each in play.ranks]

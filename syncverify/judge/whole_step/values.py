@@ -1,7 +1,5 @@
 """The values of a training step, as a rank has them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,6 +13,7 @@ from syncverify.trace.source_lines import SourceLine
 # Name of a parameter to its tensor, whole unless an ordinary tensor is a shard; None where it
 # has no gradient.
 NamedTensors = Mapping[str, torch.Tensor | None]
+ByRank = Mapping[int, torch.Tensor | None]  # a value as each rank has it
 # Options of an optimizer by name, such as the learning rate, of each parameter.
 Options = Mapping[str, Mapping[str, object]]
 
@@ -64,9 +63,7 @@ class AppliedFunction:
     """An autograd function of the program in the graph of a loss."""
 
     name: str  # of its class
-    lines: tuple[
-        SourceLine, ...
-    ]  # the one that applies it, and the first of its backward
+    lines: tuple[SourceLine, ...]  # that applies it, and the first of its backward
     behind: tuple[frozenset[str], ...]  # the parameters that each input depends on
 
 

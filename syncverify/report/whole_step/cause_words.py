@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from syncverify.judge.cause import Words
 from syncverify.judge.causes import CAUSES
+from syncverify.judge.violation import Words
 from syncverify.judge.whole_step import causes
 from syncverify.judge.whole_step.values import Quantity
 from syncverify.plain_text import named
@@ -28,7 +28,7 @@ def words_of(cause: causes.StepMistake, quantity: Quantity) -> Words:
     row, facts = CAUSES[cause.kind], {"held": _HELD.get(quantity, "the listed values")}
     true = (e for e in row.cases if e == quantity.name or getattr(cause, e, False))
     words = row.cases.get(next(true, ""), row)
-    for name in (each.name for each in fields(cause)):  # type: ignore[arg-type]
+    for name in (each.name for each in fields(cause)):
         facts[name] = _SHOWN.get(name, str)(getattr(cause, name))
     facts |= _own_facts(cause, quantity)
     meaning, hint = words.meaning or row.meaning, words.hint or row.hint

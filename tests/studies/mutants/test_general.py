@@ -9,13 +9,15 @@ import pytest
 
 from studies.mutants.general import TARGETS, Change, Mutant, complaints, reasons, table
 
-PUSH = "syncverify.judge.ordering.clocks.Lane.push"
+PUSH = "syncverify.judge.ordering.happens_before.Lane.push"
 CHANGE = Change(PUSH, "count = a + 1\nkeep = b", "count = a - 1")
 
 
 def mutant(number: int, status: str, change: Change | None = None) -> Mutant:
     return Mutant(
-        f"syncverify.judge.ordering.clocks.xǁLaneǁpush__mutmut_{number}", status, change
+        f"syncverify.judge.ordering.happens_before.xǁLaneǁpush__mutmut_{number}",
+        status,
+        change,
     )
 
 

@@ -9,9 +9,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
 from syncverify.judge.reference import ExpectedGradient, reference
+from syncverify.judge.violation import Cause
 from syncverify.scenario.contract import EVERYTHING, Capabilities
 from syncverify.scenario.contributions import contribution, magnitude
 from syncverify.scenario.layout import contributing_ranks

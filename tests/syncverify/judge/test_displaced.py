@@ -5,10 +5,10 @@ from fractions import Fraction
 import pytest
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.circumstances import fitting_causes, other_readings
 from syncverify.judge.reference import ExpectedGradient, reference
+from syncverify.judge.violation import Cause
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec

@@ -15,7 +15,7 @@ from syncverify.errors import RunEndedError, SyncverifyError
 from syncverify.faces.simulation.program import Device
 from syncverify.faces.simulation.simulate import simulate
 from syncverify.faces.simulation.simulation import ProgramIsWrongError
-from syncverify.judge.cause import is_exception
+from syncverify.judge.violation import is_exception
 from syncverify.plain_text import kind_of, message_of
 from syncverify.sim.network.threaded_world import has_groups
 from syncverify.trace.source_lines import shown_path

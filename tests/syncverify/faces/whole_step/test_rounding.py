@@ -1,6 +1,7 @@
 """Rounding of any dtype is silent, and hides no mistake."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from syncverify.errors import UsageError
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.judge.whole_step.causes import Decided, LacksSum, Scaled
 from syncverify.judge.whole_step.noise import RoundingNoise
-from syncverify.judge.whole_step.rounding import LoweredDtypes, Rounding
+from syncverify.judge.whole_step.rounding import IN_FLOAT64, LoweredDtypes, Rounding
 from syncverify.judge.whole_step.values import Quantity
 from tests.syncverify.faces.whole_step.planted.steps import compare
 from tests.syncverify.faces.whole_step.random_trainings import (
@@ -163,9 +164,14 @@ def test_an_own_step_without_a_loss_has_a_bound(factor: float) -> None:
     assert result.plays[0].roundings is not None
 
 
+def noise_of(rounding: Rounding) -> RoundingNoise:
+    roundings = replace(IN_FLOAT64, step=rounding, scalars=rounding)
+    return RoundingNoise(0, 1.0, roundings)
+
+
 def test_noise_is_in_results_in_place_too_and_leaves_counters() -> None:
     value, counter = torch.ones(64, dtype=torch.float64), torch.ones(())
-    with RoundingNoise(0, 1.0, BFLOAT16, BFLOAT16):
+    with noise_of(BFLOAT16):
         value.add_(1)
         counter.add_(1)
     off = (value - 2).abs().max() / 2
@@ -176,7 +182,7 @@ def test_noise_is_in_results_in_place_too_and_leaves_counters() -> None:
 def test_noise_of_float16_has_a_smallest_number() -> None:
     rounding = Rounding.of([torch.float16])
     tiny = torch.tensor([1e-9] * 64 + [0.0], dtype=torch.float64)
-    with RoundingNoise(0, 1.0, rounding, rounding):
+    with noise_of(rounding):
         off = tiny + 0 - tiny
     assert off.abs().max() > rounding.spacing / 2
     assert off[-1] == 0

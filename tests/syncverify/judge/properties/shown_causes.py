@@ -2,10 +2,10 @@
 
 import torch
 
-from syncverify.judge.cause import Cause
 from syncverify.judge.decoding import explain
 from syncverify.judge.properties.mechanisms import mechanism
 from syncverify.judge.reference import ExpectedGradient, reference
+from syncverify.judge.violation import Cause
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
