@@ -1,7 +1,5 @@
 """Faults: the reason, in words, why a run did not reach its end."""
 
-from __future__ import annotations
-
 import math
 import re
 import traceback

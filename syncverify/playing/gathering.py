@@ -10,8 +10,6 @@ Note [Patience with processes]
     * a rank slept and woke for many windows, and recorded nothing.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field

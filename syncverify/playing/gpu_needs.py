@@ -4,8 +4,6 @@ A subject that sees CUDA devices may call kernels, which see CPU tensors and rai
 Such an exception speaks of GPUs, or of an operator without a CPU kernel.
 """
 
-from __future__ import annotations
-
 import re
 import traceback
 from collections.abc import Iterator

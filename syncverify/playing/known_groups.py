@@ -4,8 +4,6 @@
 run the same torch: in a group whose other rank is absent, and in a group of one rank.
 """
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final

@@ -1,7 +1,5 @@
 """The player of a rank in a torchrun job: a thread that plays scenarios one after another."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

@@ -1,7 +1,5 @@
 """The `sim` backend: ranks are threads of this process, which take turns; no GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass

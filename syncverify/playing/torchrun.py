@@ -12,8 +12,6 @@ The ranks may be on several machines: see Note [Signs of life]. All of them end 
 code of the leader, as torchrun on one machine knows nothing of the ends on others.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -18,8 +18,6 @@ Note [A copy of a rank]
     goes on in the copy, so it ends where that thread would send: the rank alone is judged.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import signal

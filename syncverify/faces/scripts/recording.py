@@ -4,8 +4,6 @@ The file of a recording is a line of JSON, a pickled value, and the SHA-256 of b
 the format and the version: a file of another one is refused before its value is read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle

@@ -5,8 +5,6 @@
 - Each rank keeps its warnings, and each is shown once: all ranks give the same ones.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import runpy

@@ -16,8 +16,6 @@ Note [Hosts that go on]
     In all other cases it is not known what NCCL does, and the program is not judged.
 """
 
-from __future__ import annotations
-
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.device_queues import waits_in_a_circle

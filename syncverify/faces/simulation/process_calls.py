@@ -17,8 +17,6 @@ Note [What shows that a clock decides]
     Not seen: `datetime`, a name that was imported before the run, and `int(time.time())`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

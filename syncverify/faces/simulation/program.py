@@ -3,8 +3,6 @@
 Also the regions: names that a program gives to its parts, for reports and timelines.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext

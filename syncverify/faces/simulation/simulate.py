@@ -5,8 +5,6 @@ Note [The harm of a race]
     use of the pair running late, as the streams allow, and what it returns is compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice

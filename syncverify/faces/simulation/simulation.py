@@ -1,7 +1,5 @@
 """The result of a simulation, as values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 

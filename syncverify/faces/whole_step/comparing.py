@@ -1,7 +1,5 @@
 """One layout beside one rank, or beside another layout."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Some change the batch, and others gradients: to no numbers, or to one number as each element.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """A training that a module describes: its names are the arguments of `parity`."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Checks of a training, before a step of it is played on a mesh."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase

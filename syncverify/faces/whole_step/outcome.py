@@ -1,7 +1,5 @@
 """The outcome of a comparison with one rank, as values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

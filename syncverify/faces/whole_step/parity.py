@@ -1,7 +1,5 @@
 """Compare a whole training step on any mesh with one rank: the way in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The lines of a program where a mistake may be: functions of the training, and collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Plays of a training: on one rank, and on a mesh, both on the simulated machine."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import warnings

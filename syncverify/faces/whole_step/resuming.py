@@ -4,8 +4,6 @@ It is compared with the training of one rank that nothing interrupts. torch's di
 loads it where the training names no own way.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -8,8 +8,6 @@ micro-batch, with fewer rows. A number stays that equals the factor in all of th
 stay, the report names them all; where none does, it names none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, combinations

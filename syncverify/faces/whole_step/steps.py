@@ -1,7 +1,5 @@
 """The steps of one training on one rank: the user's step, or the plain one of torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

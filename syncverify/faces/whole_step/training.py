@@ -1,7 +1,5 @@
 """A training step as a user describes it: model, wiring, data, loss, optimizer."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Checks of a played training: its values can be compared, and differences are mistakes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 

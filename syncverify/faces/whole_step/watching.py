@@ -6,8 +6,6 @@ gradients in place, `clip_grad_norm_` calls it by its name, and `torch.nn.utils`
 `clip_grads_with_norm_`.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -7,8 +7,6 @@ Parameters are frozen at first where an event that unfreezes comes later. Then t
 leftovers.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress

@@ -1,7 +1,5 @@
 """A base class of tests on simulated ranks, in the place of torch's own base classes."""
 
-from __future__ import annotations
-
 import functools
 import unittest
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One test on simulated ranks: one error or report for all of its ranks."""
 
-from __future__ import annotations
-
 import inspect
 import unittest
 from collections.abc import Callable, Iterator

@@ -13,8 +13,6 @@ facts, and a test says so:
 - A rank that skips itself exits with a code of `TEST_SKIPS`.
 """
 
-from __future__ import annotations
-
 import functools
 import tempfile
 import types

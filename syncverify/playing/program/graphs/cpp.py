@@ -1,7 +1,5 @@
 """Functions and kernels in C++, compiled on first use."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterable

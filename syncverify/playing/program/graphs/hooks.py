@@ -1,7 +1,5 @@
 """The user's hooks, which observe, clip and replace gradients."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A contract names layers. It is trusted, and so its `layers` are imported. A scen
 an entry of a database, has a layer's word alone: nothing is ever imported for it.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
