@@ -158,11 +158,7 @@ def judge(recording: Recording) -> Simulation:
 
 
 def write_recording(recording: Recording, folder: Path) -> None:
-    """Write a recording, in the place of an earlier one; a missing folder is made.
-
-    Raises:
-        UsageError: The folder cannot be written.
-    """
+    """Write a recording, in the place of an earlier one, to a folder, which is made or refused."""
     header = {"format": _FORMAT, "syncverify": version("syncverify")}
     content = json.dumps(header).encode() + b"\n" + pickle.dumps(recording)
     try:
@@ -173,11 +169,7 @@ def write_recording(recording: Recording, folder: Path) -> None:
 
 
 def read_recording(folder: Path) -> Recording:
-    """Read a recording.
-
-    Raises:
-        UsageError: The file is missing, was cut, or is of another version.
-    """
+    """Read a recording; raise UsageError if it is missing, was cut, or is of another version."""
     path = folder / _FILE
     if not path.is_file():
         raise UsageError(f"expected the folder of a recording: {folder} has no {_FILE}")

@@ -164,11 +164,7 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
 
 
 def _refuse_without_communication(outcome: Parity) -> None:
-    """Refuse a training that is right because its ranks have nothing to do with each other.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise UsageError for a training that is right because its ranks do not communicate."""
     runs = (each.simulation.run for each in outcome.plays)
     ranks = (rank for run in runs if run is not None for rank in run.ranks)
     communicates = (
@@ -324,9 +320,6 @@ def _with_play(
     """Return the report with one play more.
 
     A new mistake is noted in the smallest training that shows it, or as it is.
-
-    Raises:
-        UsageError: The smallest training differs when it is played again.
     """
     mistakes = [*so_far.mistakes]
     is_chance = shrinks and _reads_unwritten_memory(played)

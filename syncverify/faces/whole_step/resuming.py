@@ -160,13 +160,8 @@ def _call(function: Function, wired: Wired, path: str) -> None:
 def save_distributed(
     model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
 ) -> None:
-    """Write a checkpoint to a folder; optimizers may be one or several.
-
-    Raises:
-        UsageError: torch's checkpoint takes no such model.
-    """
-    saved = _state(model, optimizer, scaler, schedule)
-    dcp.save(saved, checkpoint_id=path)
+    """Write a checkpoint to a folder; optimizers may be one or several."""
+    dcp.save(_state(model, optimizer, scaler, schedule), checkpoint_id=path)
 
 
 def load_distributed(
@@ -193,11 +188,7 @@ def load_distributed(
 
 
 def _state(model: Any, optimizer: Any, scaler: Any, schedule: Any) -> dict[str, Any]:
-    """Return the content of a checkpoint: all ranks with a part of a tensor write it.
-
-    Raises:
-        UsageError: torch's checkpoint takes no such model.
-    """
+    """Return the content of a checkpoint; raise UsageError for a model of several modules."""
     if not isinstance(model, nn.Module):
         raise UsageError(
             "torch's distributed checkpoint takes one module; give `save` and `load`"

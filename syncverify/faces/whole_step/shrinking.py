@@ -112,8 +112,9 @@ def _changes(best: Smaller) -> Iterator[tuple[Training, Layout]]:
     yield from ((training, smaller) for smaller in layouts)
     if training.num_micro_batches > 1:
         yield replace(training, num_micro_batches=1), layout
-    for sizes in training.smaller_sizes():
-        yield replace(training, sizes=sizes), layout
+    sizes = training.all_sizes()
+    for name in (name for name, size in sizes.items() if size >= 2):
+        yield replace(training, sizes={**sizes, name: sizes[name] // 2}), layout
     rows = best.played.num_rows
     if rows >= 2:
         yield replace(training, num_rows=rows // 2), layout

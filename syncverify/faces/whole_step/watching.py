@@ -163,7 +163,11 @@ class StepWatch:
         with without_dispatch_modes():  # the program does not read it
             self.max_norms.add(float(max_norm))
         if self.norm is not None:
-            self.has_one_norm &= _is_same_number(self.norm, norm)
+            # Of a DTensor only a collective knows whether it is equal.
+            are_local = not isinstance(self.norm, DTensor) and not isinstance(
+                norm, DTensor
+            )
+            self.has_one_norm &= are_local and bool(torch.equal(self.norm, norm))
         self.norm = norm.detach().clone()
         for parameter in parameters:
             if isinstance(parameter, nn.Parameter) and parameter.grad is not None:
@@ -248,12 +252,6 @@ class StepWatch:
                 return copies[parameter]
         gradient = gradient_of(parameter)
         return None if gradient is None else gradient.detach()
-
-
-def _is_same_number(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two norms are known to be equal; of a DTensor only a collective knows it."""
-    are_local = not isinstance(one, DTensor) and not isinstance(other, DTensor)
-    return are_local and bool(torch.equal(one, other))
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:

@@ -106,10 +106,6 @@ def play(
 
     `result` is filled while the program runs, so that it survives a fault. `recorder` is
     already connected to the process groups. `mesh_builder` makes the meshes of DTensors.
-
-    Raises:
-        SubjectRaisedError: The subject raised.
-        SubjectError: The synchronizer lacks a part of the subject API.
     """
     result.trace, result.engine = recorder.trace, recorder.engine
     meshes = None
