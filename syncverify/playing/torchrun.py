@@ -192,11 +192,8 @@ class TorchrunBackend:
         """Play a scenario, as the leader, on the first ranks of the job.
 
         Raises:
-            EnvironmentNotSupportedError: The subject asks for a part that is not played.
-            SubjectError: The instance that the factory made lacks a part of the subject API.
-            InternalError: The harness failed on some rank.
-            NoVerdictError: A rank was lost, and nothing tells why.
-            UsageError: The scenario has more ranks than the job.
+            UsageError: The scenario has more ranks than the job. See `raise_errors` and
+                `fault_or_loss` as well.
         """
         with self._needing_the_store():
             num_ranks = scenario.mesh.num_ranks

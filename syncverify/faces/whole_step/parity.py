@@ -204,11 +204,7 @@ def _own_step(described: Described, path: str) -> Iterator[Parity]:
 
 
 def _own_reference(described: Described) -> _Reference:
-    """Return the own step on one rank, or on the first layout where it needs several ranks.
-
-    Raises:
-        UsageError: It ends on neither, or there is nothing to compare then.
-    """
+    """Return the own step on one rank, or on the first layout; refuse one that ends on neither."""
     layouts = described.layouts
     try:
         return _reference_on(layouts[0].of_ones(), described)

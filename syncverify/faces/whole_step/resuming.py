@@ -111,11 +111,7 @@ def _num_before(training: Training) -> int:
 def train_and_save(
     training: Training, layout: Layout, path: str
 ) -> torch.Tensor | None:
-    """Make the first steps on this rank, and save them.
-
-    Returns:
-        The state of torch's generator; None if the steps draw nothing from it.
-    """
+    """Make and save the first steps; return the state of torch's generator, None if it is unused."""
     wired = wired_on(training, layout)
     trained(wired, range(_num_before(training)))
     # Each step starts from this seed.

@@ -56,13 +56,8 @@ class StepWatch:
 
     Optimizers may update copies of the parameters, or slices, that are tensors of their own. Then the
     gradients of the model count as read when `step()` begins, unless the tensor is a copy of one
-    parameter: then its own gradient does.
-
-    Args:
-        parameters: Parameters of the model.
-        optimizers: Optimizers of the training, also those of no class of torch.
-        copies: Parameter of the model of which a tensor of an optimizer is a copy, as earlier steps
-            showed.
+    parameter: then its own gradient does. Earlier steps showed which tensors are copies. Optimizers
+    may be of no class of torch.
     """
 
     def __init__(

@@ -135,11 +135,7 @@ def provide_layers(capabilities: Capabilities) -> None:
 
 
 def require_same_gradients(word: str) -> None:
-    """Train a layer once more as at the start; a module of the table passes.
-
-    Raises:
-        LayerError: The layer raises now, or its gradients are others than at the start.
-    """
+    """Raise LayerError if a layer of a user's own no longer has the gradients of the start."""
     if word not in _GRADIENTS:
         return
     for name, gradient in _gradients(word).items():
