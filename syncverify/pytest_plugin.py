@@ -184,7 +184,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(stack.close)
     if device == "cuda":  # torch's helpers of tests count GPUs when they are imported
         stack.enter_context(told_gpus(num_gpus))
-    from syncverify.faces.simulation.testing.played_test import TestOptions
+    from syncverify.faces.simulation.testing.case import TestOptions
     from syncverify.faces.simulation.testing.torch_cases import simulated_torch_cases
 
     options = TestOptions(device=device, judged=judged)
@@ -204,7 +204,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
     mark = pyfuncitem.get_closest_marker(_RANKS)
     if mark is None:
         return None
-    from syncverify.faces.simulation.testing.played_test import TestOptions, play_test
+    from syncverify.faces.simulation.testing.case import TestOptions, play_test
 
     taken = inspect.signature(pyfuncitem.obj).parameters
     given = {

@@ -12,11 +12,18 @@ from syncverify import verify
 from syncverify.command.verification.verify import PropertyViolation
 from syncverify.judge.properties import check
 from syncverify.judge.violation import Violation
+from syncverify.playing.program.modules import layers
 from syncverify.playing.sim import SimBackend
 from syncverify.report.report import Report
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.subjects.subject import Subject, resolve
+
+
+def forget_layers() -> None:
+    """Forget all layers, as in a process that has read no contract with layers."""
+    for word in [*layers.PATHS]:
+        layers._forget(word)
 
 
 def parameter(

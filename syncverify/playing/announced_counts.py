@@ -1,7 +1,5 @@
 """The numbers of micro-batches that a subject takes: by its contract, its class or an instance."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The announcement of a scenario to the owner of the command, before it is played."""
 
-from __future__ import annotations
-
 from syncverify.processes.owner_link import Starts, tell_owner
 from syncverify.scenario.replay_token import Reproducer, encode
 from syncverify.scenario.scenario import Scenario

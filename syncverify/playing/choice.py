@@ -1,7 +1,5 @@
 """The choice of a backend by its name, and the refusals of subjects that it cannot run."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

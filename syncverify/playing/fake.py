@@ -14,8 +14,6 @@ cost grows with the number of classes. Each other rank is one number: its entry 
 list of the ranks of a communicator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Faults: the reason, in words, why a run did not reach its end."""
 
-from __future__ import annotations
-
 import math
 import re
 import traceback
@@ -46,7 +44,7 @@ _SLICE: Final = re.compile(
 
 
 def raised_fault(error: SubjectRaisedError, rank: int) -> Fault:
-    """Return an exception of the subject on a global rank, with the subject's lines.
+    """Return an exception on a global rank, with the subject's lines.
 
     Raises:
         InternalError: The simulated machine is at fault; see Note [An error of the machine].

@@ -10,8 +10,6 @@ Note [Patience with processes]
     * a rank slept and woke for many windows, and recorded nothing.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,18 +70,11 @@ class Gathering(ABC, Generic[Process]):
         return [rank for rank in self.pending() if rank not in self.statuses]
 
     def raise_errors(self) -> None:
-        """Raise the error of a rank that is no fault of the subject, if there is one.
-
-        Groups that are being set up when a peer is lost raise too: the loss counts then.
-
-        Raises:
-            EnvironmentNotSupportedError: The backend does not play all of the scenario.
-            SubjectError: The subject lacks a part of its API.
-            InternalError: The harness failed on some rank.
-        """
+        """Raise the error of a rank that is no fault of the subject, if there is one."""
         for _, outcome in sorted(self.outcomes.items()):
             outcome.raise_usage_error()
         for rank, outcome in sorted(self.outcomes.items()):
+            # Groups that are being set up when a peer is lost raise too: the loss counts.
             if outcome.is_aftershock and self._has_cause():
                 continue
             if outcome.harness_error is not None:

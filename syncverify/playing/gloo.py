@@ -20,8 +20,6 @@ Note [A collective without a peer]
         `~ProcessGroupGloo` in torch/csrc/distributed/c10d/ProcessGroupGloo.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

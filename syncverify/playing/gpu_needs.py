@@ -4,8 +4,6 @@ A subject that sees CUDA devices may call kernels, which see CPU tensors and rai
 Such an exception speaks of GPUs, or of an operator without a CPU kernel.
 """
 
-from __future__ import annotations
-
 import re
 import traceback
 from collections.abc import Iterator
@@ -38,12 +36,7 @@ _NEEDS_A_GPU: Final = re.compile(
 
 @contextmanager
 def refusing_what_needs_gpus() -> Iterator[None]:
-    """Turn an exception about GPUs, of a subject that sees simulated GPUs, into a refusal.
-
-    Raises:
-        EnvironmentNotSupportedError: The subject went where `sim` cannot follow.
-        SubjectRaisedError: The subject raised for another reason.
-    """
+    """Refuse a subject with simulated GPUs that raises an exception about real ones."""
     try:
         yield
     except SubjectRaisedError as error:
@@ -62,9 +55,6 @@ def refuse_need_of_gpu(error: BaseException) -> None:
     """Refuse an exception of a program that torch raises only where there is no GPU.
 
     Any other exception is the program's, also one of its own that speaks of GPUs.
-
-    Raises:
-        EnvironmentNotSupportedError: The program went where the machine cannot follow.
     """
     if _NEEDS_A_GPU.search(message_of(error)):
         needed = in_one_line(_in_words(error).partition(". ")[0])

@@ -4,8 +4,6 @@
 run the same torch: in a group whose other rank is absent, and in a group of one rank.
 """
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -33,8 +31,6 @@ from syncverify.sim.network.threaded_world import (
 from syncverify.trace.recorder import Recorder
 from syncverify.trace.records import CollectiveLaunch, TraceRecord
 
-# Backends whose groups are those of the simulated machine.
-_WITH_OWN_GROUPS: Final = frozenset({"sim", "streams"})
 _BOTH: Final = (0, 1)
 # Operation, reduction, ranks and root of each collective of `_issue`.
 _LAUNCHES: Final = [
@@ -57,7 +53,7 @@ _LAUNCHES: Final = [
 
 def require_known_groups(backend: str) -> None:
     """Try what a backend relies on beyond what simulated ranks rely on."""
-    if backend not in _WITH_OWN_GROUPS:
+    if backend not in {"sim", "streams"}:
         require_known_torch(mechanisms_of(backend))
 
 

@@ -7,8 +7,6 @@ store may write to it. A pickle runs code when it is read, so these answers are 
 unpickler for weights, which makes objects of listed classes alone.
 """
 
-from __future__ import annotations
-
 import io
 import itertools
 import pickletools
@@ -19,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import cloudpickle
 import torch
@@ -63,14 +61,6 @@ class JobStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class OfJob:
-    """A message of a worker about the job of a number; one about an earlier job may come late."""
-
-    number: int
-    message: JobStarted | Status | JobOutcome
-
-
-@dataclass(frozen=True, slots=True)
 class StatusRequest:
     """A request for the status of a worker."""
 
@@ -88,7 +78,7 @@ class Status:
     launches: tuple[CollectiveLaunch, ...]
 
     @classmethod
-    def of(cls, player: threading.Thread, recorder: Recorder) -> Status:
+    def of(cls, player: threading.Thread, recorder: Recorder) -> Self:
         """Return the position of the thread that plays, as another thread sees it."""
         frame = sys._current_frames().get(player.ident or 0)
         stack = traceback.extract_stack(frame) if frame is not None else []
@@ -143,16 +133,19 @@ class JobOutcome:
         return self.fault is not None or any(each is not None for each in errors)
 
     def raise_usage_error(self) -> None:
-        """Raise the error of a job that cannot be played, if it is one.
-
-        Raises:
-            EnvironmentNotSupportedError: The backend does not play all of the scenario.
-            SubjectError: The subject lacks a part of its API.
-        """
+        """Raise the refusal of a backend, or of a subject that lacks a part of its API."""
         if self.refusal is not None:
             raise EnvironmentNotSupportedError(self.refusal)
         if self.usage_error is not None:
             raise SubjectError(self.usage_error)
+
+
+@dataclass(frozen=True, slots=True)
+class OfJob:
+    """A message of a worker about the job of a number; one about an earlier job may come late."""
+
+    number: int
+    message: JobStarted | Status | JobOutcome
 
 
 def stopped_by(error: SyncverifyError) -> JobOutcome:
@@ -201,11 +194,7 @@ _DATA_CLASSES: Final = (
 
 
 def unpack_data(packed: bytes, expected: type[_Data]) -> _Data:
-    """Unpack a value of torchrun's store; see Note [Outcomes are data].
-
-    Raises:
-        InternalError: It is no such value.
-    """
+    """Unpack a value of torchrun's store, or refuse bytes; see Note [Outcomes are data]."""
     try:
         with torch.serialization.safe_globals(list(_DATA_CLASSES)):
             found = torch.load(io.BytesIO(packed), weights_only=True)

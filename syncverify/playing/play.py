@@ -4,8 +4,6 @@ A program is what runs on a rank: a class with a scenario, a function of a user,
 layout. They differ in how they are made, and pass the same door here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol

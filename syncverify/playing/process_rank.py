@@ -1,7 +1,5 @@
 """One rank in this process: it joins a real process group and plays a scenario."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -22,8 +22,6 @@ Note [Kept transports]
     collectives that do not match, and the first scenario of an epoch finds no transports.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

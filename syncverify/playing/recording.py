@@ -4,8 +4,6 @@ A real process group sends every collective through torch's dispatcher, also one
 code issues (the reducer of DistributedDataParallel). So a dispatch mode sees all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Machines of one job may hold different checkouts. A verdict on two versions of a
 would be about neither of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The `sim` backend: ranks are threads of this process, which take turns; no GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -153,11 +151,7 @@ _WAITS: Final[Mapping[FaultKind, str]] = {
 def _run(
     program: _ScenarioProgram, decisions: Decisions, recorders: Sequence[RankRecorder]
 ) -> Run:
-    """Play once; refuse to judge a rank that may have waited for a callback of a future.
-
-    Raises:
-        EnvironmentNotSupportedError: A rank has a callback that has not run.
-    """
+    """Play once; refuse to judge a rank that may have waited for a callback of a future."""
     announce(program.scenario, decisions.planned)
     cpp.prepare(spec.use for spec in program.scenario.parameters)
     played = play(program, decisions, recorders)

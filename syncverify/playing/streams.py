@@ -7,8 +7,6 @@ A rank plays on a thread of its own, as on `gloo`: torch keeps caches of DTensor
 thread. A signal ends a rank that does not come back.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

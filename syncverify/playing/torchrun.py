@@ -12,8 +12,7 @@ The ranks may be on several machines: see Note [Signs of life]. All of them end 
 code of the leader, as torchrun on one machine knows nothing of the ends on others.
 """
 
-from __future__ import annotations
-
+import functools
 import gc
 import json
 import os
@@ -21,24 +20,28 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 from syncverify.errors import NoVerdictError, UsageError
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.announcement import announce, token_of_a_death
-from syncverify.playing.process_rank import Seat
-from syncverify.playing.rank_player import GRACE_SECONDS, IF_THE_STORE_LIVES, RankPlayer
+from syncverify.playing.messages import JobOutcome, pack, unpack_result
+from syncverify.playing.process_rank import RankPart, Seat, play_rank
+from syncverify.playing.rank_groups import KeptTransports
 from syncverify.playing.roll_call import call_roll, facts_about, own_device
-from syncverify.playing.torchrun_ranks import RemoteRank, StoreGathering
+from syncverify.playing.torchrun_ranks import Pulse, RemoteRank, StoreGathering
 from syncverify.processes.owner_link import Ends, listen
 from syncverify.replay_line import replay_line
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.settings import NCCL_NAMES
 from syncverify.subjects.subject import Subject
-from syncverify.trace.run import Run
+from syncverify.trace.recorder import Recorder
+from syncverify.trace.run import RankRun, Run
 
 # NCCL needs seconds to build communicators; a scenario takes milliseconds.
 _HANG_TIMEOUT_SECONDS = 60.0
@@ -51,6 +54,91 @@ _END = "null"
 _STORE_IS_GONE = (
     "torchrun's store is gone: its process on the machine of rank 0 was ended"
 )
+# Time in which a rank ends its groups, or hears of a peer's fault from its transport.
+GRACE_SECONDS = 5.0
+# For all threads but the main one, which says that the store is gone.
+IF_THE_STORE_LIVES = suppress(dist.DistError)
+_WATCH_SECONDS = 0.2
+
+
+class RankPlayer:
+    """Plays as one rank, on a thread: the main thread can stop waiting, and hears Ctrl-C."""
+
+    def __init__(self, seat: Seat) -> None:
+        # A client of the store serves one call at a time, so each thread has its own.
+        self._seat = replace(seat, store=seat.store.clone())
+        self._watch_store = seat.store.clone()
+        self._pulse = Pulse(seat.store.clone(), seat.rank)
+        self._kept = KeptTransports()
+        self._epoch = 0
+        self._aborted_job = 0
+        self._thread = threading.Thread()
+
+    @property
+    def is_playing(self) -> bool:
+        """Tell whether the thread plays, or ends the groups of a scenario that it has played."""
+        return self._thread.is_alive()
+
+    def play(self, job: int, epoch: int, scenario: Scenario, subject: Subject) -> None:
+        """Start to play a scenario, once the groups of the one before have ended.
+
+        An epoch ends with a run that may have left a collective without a peer. Connections are
+        made anew after each.
+        """
+        self.join()
+        if epoch != self._epoch:
+            self._kept.drop()
+            self._epoch = epoch
+        self._thread = threading.Thread(
+            target=self._play_and_tell, args=(job, scenario, subject), daemon=True
+        )
+        self._thread.start()
+        watched = job, self._thread
+        threading.Thread(target=self._watch, args=watched, daemon=True).start()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until the groups of the last scenario have ended, for some seconds at most."""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+
+    def close(self, seconds: float) -> bool:
+        """Drop kept transports; return False if groups have not ended in some seconds."""
+        self.join(seconds)
+        if self.is_playing:
+            return False
+        self._kept.drop()  # torch warns of transports that nobody ended
+        return True
+
+    def _play_and_tell(self, job: int, scenario: Scenario, subject: Subject) -> None:
+        if self._seat.device.type == "cuda":
+            torch.cuda.set_device(self._seat.device)
+        recorder = Recorder()
+        self._pulse.play(job, recorder)
+        part = RankPart(job, self._seat, scenario, subject, recorder)
+        play_rank(part, functools.partial(self._tell, job), self._kept)
+
+    def _tell(self, job: int, outcome: JobOutcome) -> None:
+        if job == self._aborted_job:  # an aborted collective leaves any values
+            seen = RankRun(trace=unpack_result(outcome.result).trace)
+            outcome = replace(outcome, result=pack(seen))
+        with IF_THE_STORE_LIVES:
+            store, rank = self._seat.store, self._seat.rank
+            store.set(f"outcome/{job}/{rank}", pack(outcome))
+            if outcome.is_failure:
+                store.set(f"fault/{job}", "")
+
+    def _watch(self, job: int, player: threading.Thread) -> None:
+        """End the collectives of this rank some time after a peer has failed.
+
+        gloo tells a rank that its peer is gone, and NCCL does not.
+        """
+        with IF_THE_STORE_LIVES:
+            while player.is_alive() and not self._watch_store.check([f"fault/{job}"]):
+                player.join(_WATCH_SECONDS)
+        player.join(GRACE_SECONDS)
+        if player.is_alive():
+            self._aborted_job = job
+            self._kept.abort()
 
 
 class TorchrunBackend:
@@ -58,11 +146,7 @@ class TorchrunBackend:
 
     The transport is a name of NCCL with one GPU per rank, or `gloo` on CPU. The subject has to be
     the same on all machines. Without progress of any rank a scenario is ended after a time; see
-    Note [Patience with processes].
-
-    Raises:
-        EnvironmentNotSupportedError: The ranks run different code, or a GPU is missing.
-        NoVerdictError: A rank does not come.
+    Note [Patience with processes]. `call_roll` and `own_device` refuse ranks.
     """
 
     def __init__(
@@ -108,11 +192,8 @@ class TorchrunBackend:
         """Play a scenario, as the leader, on the first ranks of the job.
 
         Raises:
-            EnvironmentNotSupportedError: The subject asks for a part that is not played.
-            SubjectError: The instance that the factory made lacks a part of the subject API.
-            InternalError: The harness failed on some rank.
-            NoVerdictError: A rank was lost, and nothing tells why.
-            UsageError: The scenario has more ranks than the job.
+            UsageError: The scenario has more ranks than the job. See `raise_errors` and
+                `fault_or_loss` as well.
         """
         with self._needing_the_store():
             num_ranks = scenario.mesh.num_ranks
@@ -141,11 +222,7 @@ class TorchrunBackend:
             return Run(self.name, gathering.rank_runs(), fault, device=self._device)
 
     def follow(self, subject: Subject) -> int:
-        """Play each scenario that the leader announces, until the leader ends; return its exit code.
-
-        Raises:
-            NoVerdictError: The leader is gone.
-        """
+        """Play what the leader announces; return its exit code, or raise NoVerdictError if it is gone."""
         with self._needing_the_store():
             announced = queue.Queue[str]()
             threading.Thread(

@@ -9,8 +9,6 @@ Note [Signs of life]
     seconds since it saw another number.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

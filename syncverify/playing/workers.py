@@ -18,8 +18,6 @@ Note [A copy of a rank]
     goes on in the copy, so it ends where that thread would send: the rank alone is judged.
 """
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -85,11 +83,7 @@ def await_ready(worker: Supervised) -> None:
 
 
 class WorkerPool:
-    """Workers by rank.
-
-    Raises:
-        EnvironmentNotSupportedError: The system allows too few open files.
-    """
+    """Workers by rank; they need enough open files."""
 
     def __init__(self, module: str = __name__) -> None:
         require_descriptors()
@@ -97,11 +91,7 @@ class WorkerPool:
         self._workers: dict[int, Supervised] = {}
 
     def take(self, count: int) -> list[Supervised]:
-        """Return the workers of ranks 0..count-1, in order, each ready for a job.
-
-        Raises:
-            InternalError: A worker did not start, several times.
-        """
+        """Return the workers of ranks 0..count-1, in order, each ready for a job."""
         for rank in range(count):
             if (worker := self._workers.get(rank)) is not None and (
                 worker.num_jobs >= MAX_JOBS_PER_WORKER

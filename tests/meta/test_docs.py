@@ -11,10 +11,11 @@ import pytest
 
 from syncverify import verify
 from syncverify.playing.program.modules import module_parameters
-from syncverify.playing.program.modules.layers import forget_layers, provide_layers
+from syncverify.playing.program.modules.layers import provide_layers
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.specs import MeshSpec
+from tests.programs import forget_layers
 
 ROOT = Path(__file__).parents[2]
 ADAPTERS = (ROOT / "docs" / "adapters.md").read_text()

@@ -4,8 +4,6 @@ The file of a recording is a line of JSON, a pickled value, and the SHA-256 of b
 the format and the version: a file of another one is refused before its value is read.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle
@@ -162,11 +160,7 @@ def judge(recording: Recording) -> Simulation:
 
 
 def write_recording(recording: Recording, folder: Path) -> None:
-    """Write a recording, in the place of an earlier one; a missing folder is made.
-
-    Raises:
-        UsageError: The folder cannot be written.
-    """
+    """Write a recording, in the place of an earlier one, to a folder, which is made or refused."""
     header = {"format": _FORMAT, "syncverify": version("syncverify")}
     content = json.dumps(header).encode() + b"\n" + pickle.dumps(recording)
     try:
@@ -177,11 +171,7 @@ def write_recording(recording: Recording, folder: Path) -> None:
 
 
 def read_recording(folder: Path) -> Recording:
-    """Read a recording.
-
-    Raises:
-        UsageError: The file is missing, was cut, or is of another version.
-    """
+    """Read a recording; raise UsageError if it is missing, was cut, or is of another version."""
     path = folder / _FILE
     if not path.is_file():
         raise UsageError(f"expected the folder of a recording: {folder} has no {_FILE}")

@@ -5,8 +5,6 @@
 - Each rank keeps its warnings, and each is shown once: all ranks give the same ones.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import runpy
@@ -116,13 +114,7 @@ class RankJob:
 
 @contextmanager
 def exit_functions_run() -> Iterator[None]:
-    """Run at the end of a block the functions that it registers at exit, the last one first.
-
-    After a block that raises none of them runs, unless it raises `SystemExit`.
-
-    Raises:
-        SystemExit: The block raised it.
-    """
+    """Run the functions that a block registers at exit, if it ends or raises `SystemExit`."""
     registered: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = []
 
     def register(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

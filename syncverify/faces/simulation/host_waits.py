@@ -16,8 +16,6 @@ Note [Hosts that go on]
     In all other cases it is not known what NCCL does, and the program is not judged.
 """
 
-from __future__ import annotations
-
 from syncverify.errors import EnvironmentNotSupportedError
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.judge.ordering.device_queues import waits_in_a_circle
@@ -32,11 +30,7 @@ from syncverify.trace.run import Run
 def refuse_unknown_stall(
     played: Played, setup: SimulatedProgram, schedule: Schedule
 ) -> None:
-    """Do nothing if no rank stands still, or NCCL stands still too; see Note [Hosts that go on].
-
-    Raises:
-        EnvironmentNotSupportedError: It is not known what NCCL does.
-    """
+    """Refuse a stall of which it is not known what NCCL does; see Note [Hosts that go on]."""
     stall = played.stall
     if stall is None or stall.is_certain or played.run.fault is None:
         return

@@ -17,8 +17,6 @@ Note [What shows that a clock decides]
     Not seen: `datetime`, a name that was imported before the run, and `int(time.time())`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -50,11 +48,7 @@ _COMPARISONS: Final = ("ge", "gt", "le", "lt")
 
 @contextmanager
 def calls_on_ranks(scheduler: TurnTaking) -> Iterator[None]:
-    """Let calls of a rank's thread act on the rank, for the length of a block.
-
-    Raises:
-        SystemExit: In the thread of a rank that calls `os._exit`.
-    """
+    """Let calls of a rank's thread act on the rank, for the length of a block."""
     process, leave, sleep = os.getpid(), os._exit, time.sleep
 
     def leave_rank(status: int) -> NoReturn:

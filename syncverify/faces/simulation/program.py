@@ -3,8 +3,6 @@
 Also the regions: names that a program gives to its parts, for reports and timelines.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -69,11 +67,7 @@ class SimulatedProgram:
     max_steps_per_rank: int = 1_000_000
 
     def check(self) -> None:
-        """Do nothing if the machine can play the program.
-
-        Raises:
-            UsageError: It is no function of a rank, or the machine does not exist.
-        """
+        """Raise UsageError if it is no function of a rank, or the machine does not exist."""
         if not 1 <= self.num_ranks <= MAX_RANKS:
             raise UsageError(
                 f"expected 1 to {MAX_RANKS} ranks, not {self.num_ranks}: each rank is a thread "
@@ -120,13 +114,7 @@ class SimulatedProgram:
             yield
 
     def on_rank(self, rank: int, recorder: RankRecorder, _: RankRun) -> Returned:
-        """Call the function on a rank, and read what it returns on its current stream.
-
-        Raises:
-            SubjectRaisedError: The function raised.
-            SyncverifyError: The machine refuses a call.
-            RunEndedError: The run has ended.
-        """
+        """Call the function on a rank, and read what it returns on its current stream."""
         try:
             with recorder.recording_accesses():
                 result = self._call(rank)

@@ -5,8 +5,6 @@ Note [The harm of a race]
     use of the pair running late, as the streams allow, and what it returns is compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -103,11 +101,7 @@ def simulations(
     schedule: Schedule = DEFAULT_SCHEDULE,
     seed: int = 0,
 ) -> Iterator[Simulation]:
-    """Yield the outcome of a program after each of its plays; the last one is complete.
-
-    Raises:
-        UsageError: An argument is wrong.
-    """
+    """Yield the outcome after each play, the last one complete; refuse arguments that are wrong."""
     setup.check()
     choice = ScheduleChoice.parse(schedules)
     unplayed = Simulation(name, setup.num_ranks, setup.device, seed)
@@ -164,11 +158,12 @@ class _Plays:
         )
 
     def _with_harm(self, found: FoundInProgram) -> FoundInProgram:
-        pair = found.violation.evidence.unordered
-        if pair is None:
-            return found
+        pair, policy = (
+            found.violation.evidence.unordered,
+            SchedulePolicy(found.schedule),
+        )
         # None where none of the orders that were played changes a returned value.
-        harm = next(_harms(pair, self.setup, SchedulePolicy(found.schedule)), None)
+        harm = None if pair is None else next(_harms(pair, self.setup, policy), None)
         return replace(found, harm=harm)
 
     def _play(self, decisions: Decisions) -> None:

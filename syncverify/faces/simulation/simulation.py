@@ -1,7 +1,5 @@
 """The result of a simulation, as values."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -85,10 +83,6 @@ class Simulation(Rendered):
         return not (self.violations or self.refused)
 
     def check(self) -> None:
-        """Do nothing if the program was played and nothing is wrong.
-
-        Raises:
-            ProgramIsWrongError: A violation was found, or the program was not played.
-        """
+        """Raise ProgramIsWrongError if a violation was found, or the program was not played."""
         if not self.is_right:
             raise ProgramIsWrongError(str(self))

@@ -11,8 +11,6 @@ gives each parameter another number: it tells parameters of one size apart. If t
 and a largest norm is known, a play with large numbers shows the coefficient of clipping.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

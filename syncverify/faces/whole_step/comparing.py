@@ -1,7 +1,5 @@
 """One layout beside one rank, or beside another layout."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -40,11 +38,7 @@ from syncverify.judge.whole_step.values import (
 def compare(
     training: Training, layout: Layout, reference: OneRank, *, finds_races: bool = True
 ) -> LayoutPlay:
-    """Return a play of a training on a layout, whose values are compared with those of one rank.
-
-    Raises:
-        UsageError: There is nothing to compare, nothing trains, or the values cannot be judged.
-    """
+    """Return a play of a training on a layout, whose values are compared with those of one rank."""
     simulation = play_on(training, layout, finds_races=finds_races)
     played = LayoutPlay(
         layout,
@@ -52,7 +46,10 @@ def compare(
         simulation,
         num_rows(reference.values.batches[0]),
         variation=training.variation,
-        is_split=_is_split(training, layout),
+        # A function, and one rank, count as if they split the batch.
+        is_split=callable(training.split)
+        or layout.num_ranks == 1
+        or layout.size(training.split_axes(layout)) > 1,
     )
     ranks = ranks_of(simulation, layout)
     has_ended = simulation.run is not None and not simulation.run.fault
@@ -132,12 +129,6 @@ def _compared(
             return values, reference
     lower = reference_in_lower_dtypes(training, layout, ranks, roundings)
     return by(lower), lower
-
-
-def _is_split(training: Training, layout: Layout) -> bool:
-    """Tell whether axes split the batch; a function, and one rank, count as if they did."""
-    needs_no_axis = callable(training.split) or layout.num_ranks == 1
-    return needs_no_axis or layout.size(training.split_axes(layout)) > 1
 
 
 def _zero(values: RankValues) -> tuple[str, ...]:

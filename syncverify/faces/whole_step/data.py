@@ -3,8 +3,6 @@
 Some change the batch, and others gradients: to no numbers, or to one number as each element.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -166,13 +164,8 @@ class Poison:
     """Make a rank's gradients no numbers: by an element, or by an infinite loss.
 
     The element is the last one of a parameter's gradient, when the scaler unscales. The scaled loss
-    makes all gradients of the rank no numbers.
-
-    Args:
-        variation: The parameter and the value, or the infinite loss.
-        parameters: Parameters of this rank, by name.
-        is_last: Whether this rank has the last shard of an ordinary tensor that is split; or the
-            last part of the batch, whose loss is infinite.
+    makes all gradients of the rank no numbers. The last rank has the last shard of an ordinary tensor
+    that is split, or the last part of the batch, whose loss is infinite.
     """
 
     def __init__(
@@ -255,13 +248,8 @@ def constant_gradients(
 
     The number takes the place of a gradient before autograd adds it to `.grad`, so reducing,
     unscaling and clipping come after it. FSDP2 sets the gradients of shards itself, and
-    calls the hooks for added gradients then.
-
-    Args:
-        variation: The numbers.
-        parameters: Parameters of this rank, by name.
-        names: Names of all parameters; the index of a name decides about its number.
-        scaler: The scaler of the loss, which will divide gradients; None for none.
+    calls the hooks for added gradients then. The index of a name among those of all ranks decides
+    about its number. The scaler of the loss will divide gradients.
     """
     scale = float(scaler.get_scale()) if hasattr(scaler, "get_scale") else 1.0
     index = {name: number for number, name in enumerate(dict.fromkeys(names))}

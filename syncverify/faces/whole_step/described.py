@@ -1,7 +1,5 @@
 """A training that a module describes: its names are the arguments of `parity`."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Iterable, Mapping
@@ -51,11 +49,7 @@ class Described:
     data: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the words of data.
-
-        Raises:
-            UsageError: The training has no such data.
-        """
+        """Raise UsageError if the training lacks some of the data."""
         for word in self.data:
             name = _NEEDED_BY_DATA.get(word)
             if name is not None and getattr(self.training, name) is None:
@@ -69,11 +63,7 @@ class Described:
 
 
 def described(module: ModuleType) -> Described:
-    """Return the training that a module describes.
-
-    Raises:
-        UsageError: It lacks a name, or one is wrong.
-    """
+    """Return the training that a module describes; raise UsageError if a name lacks or is wrong."""
     names = [each.name for each in fields(Training)]
     _check(module, [*names, *_OTHERS])
     values = {name: getattr(module, name) for name in names if hasattr(module, name)}
@@ -88,11 +78,7 @@ def described(module: ModuleType) -> Described:
 
 
 def layouts_of(listed: Any, axes: tuple[str, ...] = AXES) -> list[Layout]:
-    """Return the layouts of texts, mappings, or of a number of ranks.
-
-    Args:
-        listed: Layouts, or one, or `all:N` or N for all of N ranks at most.
-        axes: Axes of `all:N`.
+    """Return one or several layouts; `all:N` or N takes all on `axes` of N ranks at most.
 
     Raises:
         UsageError: One is wrong.
@@ -123,11 +109,7 @@ def _all_of(ranks: int, axes: tuple[str, ...]) -> list[Layout]:
 
 
 def numbers_of(listed: Any) -> tuple[int, ...]:
-    """Return numbers of micro-batches.
-
-    Raises:
-        UsageError: One is no whole number of 1 or more.
-    """
+    """Return numbers of micro-batches; raise UsageError if one is no whole number of 1 or more."""
     numbers = (listed,) if isinstance(listed, int) else tuple(listed)
     for each in numbers:
         if type(each) is not int or each < 1:

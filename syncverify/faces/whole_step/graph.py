@@ -3,8 +3,6 @@
 We rely on a private name of torch: `_forward_cls` is the function of a node in the graph.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

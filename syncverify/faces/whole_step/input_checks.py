@@ -1,7 +1,5 @@
 """Checks of a training, before a step of it is played on a mesh."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -30,11 +28,7 @@ _KEPT_OF_A_STEP: Final = 5
 def check_training(
     training: Training, layouts: Sequence[Layout], numbers: Iterable[int]
 ) -> None:
-    """Check the model, the batch and the loss, on one rank.
-
-    Raises:
-        UsageError: One of them is wrong, differs between calls, or does not fit.
-    """
+    """Raise UsageError if model, batch or loss is wrong, differs between calls, or does not fit."""
     model = training.model()
     _check_memory(model, training, layouts)
     _check_own(model, training, layouts)
@@ -62,13 +56,7 @@ def _digest(tensor: torch.Tensor) -> str:
 
 
 def check_same_on_ranks(builds: Mapping[int, Mapping[str, str]]) -> None:
-    """Check that all ranks build one model.
-
-    The digests are those of the ranks that made one.
-
-    Raises:
-        UsageError: A rank builds another one.
-    """
+    """Raise UsageError if the digests of models differ between the ranks that made one."""
     known_on = min(builds, default=0)
     known = builds.get(known_on, {})
     for rank, build in builds.items():

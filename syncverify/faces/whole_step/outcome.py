@@ -1,7 +1,5 @@
 """The outcome of a comparison with one rank, as values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -271,11 +269,7 @@ class Parity(Rendered):
         return all(each.is_right for each in self.plays)
 
     def check(self) -> None:
-        """Do nothing if all layouts are right.
-
-        Raises:
-            StepIsWrongError: One is not, or was not played.
-        """
+        """Raise StepIsWrongError if a layout is wrong, or was not played."""
         if not self.is_right:
             raise StepIsWrongError(str(self))
 

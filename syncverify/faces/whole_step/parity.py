@@ -1,7 +1,5 @@
 """Compare a whole training step on any mesh with one rank: the way in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -166,11 +164,7 @@ def comparisons(described: Described, path: str = "") -> Iterator[Parity]:
 
 
 def _refuse_without_communication(outcome: Parity) -> None:
-    """Refuse a training that is right because its ranks have nothing to do with each other.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Raise UsageError for a training that is right because its ranks do not communicate."""
     runs = (each.simulation.run for each in outcome.plays)
     ranks = (rank for run in runs if run is not None for rank in run.ranks)
     communicates = (
@@ -210,11 +204,7 @@ def _own_step(described: Described, path: str) -> Iterator[Parity]:
 
 
 def _own_reference(described: Described) -> _Reference:
-    """Return the own step on one rank, or on the first layout where it needs several ranks.
-
-    Raises:
-        UsageError: It ends on neither, or there is nothing to compare then.
-    """
+    """Return the own step on one rank, or on the first layout; refuse one that ends on neither."""
     layouts = described.layouts
     try:
         return _reference_on(layouts[0].of_ones(), described)
@@ -326,9 +316,6 @@ def _with_play(
     """Return the report with one play more.
 
     A new mistake is noted in the smallest training that shows it, or as it is.
-
-    Raises:
-        UsageError: The smallest training differs when it is played again.
     """
     mistakes = [*so_far.mistakes]
     is_chance = shrinks and _reads_unwritten_memory(played)

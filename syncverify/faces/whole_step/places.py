@@ -1,7 +1,5 @@
 """The lines of a program where a mistake may be: functions of the training, and collectives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -29,13 +27,7 @@ from syncverify.trace.source_files import is_torch_line
 from syncverify.trace.source_lines import SourceLine, first_line, lines_among
 
 _MAX_COLLECTIVES: Final = 2
-_OF_LOADING: Final = {
-    Quantity.LOADED,
-    Quantity.LOADED_STATE,
-    Quantity.LOADED_RATE,
-    Quantity.LOADED_SCALE,
-    Quantity.LOADED_GENERATOR,
-}
+_OF_LOADING: Final = {each for each in Quantity if each.name.startswith("LOADED")}
 
 
 def places_of(

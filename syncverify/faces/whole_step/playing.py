@@ -1,14 +1,12 @@
 """Plays of a training: on one rank, and on a mesh, both on the simulated machine."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import torch
 
@@ -76,11 +74,7 @@ def one_thread_of_torch() -> Iterator[None]:
 def check(
     training: Training, layouts: Sequence[Layout], numbers: Sequence[int]
 ) -> None:
-    """Check a training on one rank, and its model on all, before a step is played.
-
-    Raises:
-        UsageError: It cannot be played.
-    """
+    """Raise UsageError if a training cannot be played: on one rank, or its model on all."""
     _alone(lambda: check_training(training, layouts, numbers), training.device)
     num_ranks = max(layout.num_ranks for layout in layouts)
     with watched():
@@ -134,9 +128,6 @@ def reference_of(
 
     An own step is made where `beside` of the training says, or on axes of the layout that have one rank
     each. Plays with rounding noise are made once they are needed.
-
-    Raises:
-        UsageError: It does not end, or depends on random numbers that its steps draw.
     """
     if training.loss is None:
         return _own_reference(training, layout, noises)
@@ -151,11 +142,7 @@ def reference_in_lower_dtypes(
     ranks: Sequence[RankValues],
     roundings: Roundings,
 ) -> OneRank:
-    """Return the values of one rank with the bounds of lower dtypes, as ranks of a mesh round to them.
-
-    Raises:
-        UsageError: A gradient overflows, and there is no scaler; or a step does not end.
-    """
+    """Return the values of one rank with the bounds of lower dtypes, as ranks of a mesh round to them."""
     noises = pairs_of_noises(roundings)
     if training.loss is None:
         own = _own_reference(training, layout, noises)
@@ -231,15 +218,13 @@ def _in_float64(
 
 
 def _skips(ranks: Sequence[RankValues]) -> frozenset[int]:
-    """Return the steps that a scaler skips on a rank, since a value overflows on one.
-
-    Raises:
-        UsageError: A gradient overflows, and there is no scaler.
-    """
+    """Return the steps that a scaler skips, since a value overflows; refuse that without one."""
     overflows = sorted({step for each in ranks for step in each.overflows})
     if not any(each.scales for each in ranks):
         for step in overflows:
-            if not all(_is_finite(each.steps[step]) for each in ranks):
+            tensors = [each.steps[step].tensors[Quantity.GRADIENT] for each in ranks]
+            gradients = (each for named in tensors for each in named.values())
+            if not all(e is None or bool(e.isfinite().all()) for e in gradients):
                 raise UsageError(
                     f"a gradient overflows in float16 in step {step + 1}, on the mesh; give "
                     "a `scaler`, or values of another size"
@@ -248,11 +233,6 @@ def _skips(ranks: Sequence[RankValues]) -> frozenset[int]:
     return frozenset(
         step for step in overflows if not all(e.steps[step].num_steps for e in ranks)
     )
-
-
-def _is_finite(step: StepValues) -> bool:
-    gradients = step.tensors[Quantity.GRADIENT].values()
-    return all(each is None or bool(each.isfinite().all()) for each in gradients)
 
 
 def gathered_late(training: Training, values: RankValues) -> RankValues:
@@ -310,12 +290,11 @@ def beside(
     training: Training, layout: Layout, ranks: Sequence[RankValues], reference: OneRank
 ) -> MeshPlay:
     """Return values of a training on a mesh, beside those of one rank."""
-    plain = replace(training, computed_in=reference.computed_in)
+    plain, device = (
+        replace(training, computed_in=reference.computed_in),
+        training.device,
+    )
     step, schedule = training.step, training.schedule
-
-    def gradients_of(*given: Any) -> Any:
-        return _alone(lambda: plain_gradients(plain, *given), training.device)
-
     return MeshPlay(
         layout,
         ranks,
@@ -327,10 +306,8 @@ def beside(
         leaves_schedule=not (
             schedule is None or step is None or takes(step, "schedule")
         ),
-        gradients_of=gradients_of,
-        optimized=lambda e: _alone(
-            lambda: optimizer_steps(training, e), training.device
-        ),
+        gradients_of=lambda *e: _alone(lambda: plain_gradients(plain, *e), device),
+        optimized=lambda e: _alone(lambda: optimizer_steps(training, e), device),
     )
 
 

@@ -4,8 +4,6 @@ It is compared with the training of one rank that nothing interrupts. torch's di
 loads it where the training names no own way.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -113,11 +111,7 @@ def _num_before(training: Training) -> int:
 def train_and_save(
     training: Training, layout: Layout, path: str
 ) -> torch.Tensor | None:
-    """Make the first steps on this rank, and save them.
-
-    Returns:
-        The state of torch's generator; None if the steps draw nothing from it.
-    """
+    """Make and save the first steps; return the state of torch's generator, None if it is unused."""
     wired = wired_on(training, layout)
     trained(wired, range(_num_before(training)))
     # Each step starts from this seed.
@@ -162,13 +156,8 @@ def _call(function: Function, wired: Wired, path: str) -> None:
 def save_distributed(
     model: Any, optimizer: Any, scaler: Any, schedule: Any, path: str
 ) -> None:
-    """Write a checkpoint to a folder; optimizers may be one or several.
-
-    Raises:
-        UsageError: torch's checkpoint takes no such model.
-    """
-    saved = _state(model, optimizer, scaler, schedule)
-    dcp.save(saved, checkpoint_id=path)
+    """Write a checkpoint to a folder; optimizers may be one or several."""
+    dcp.save(_state(model, optimizer, scaler, schedule), checkpoint_id=path)
 
 
 def load_distributed(
@@ -195,11 +184,7 @@ def load_distributed(
 
 
 def _state(model: Any, optimizer: Any, scaler: Any, schedule: Any) -> dict[str, Any]:
-    """Return the content of a checkpoint: all ranks with a part of a tensor write it.
-
-    Raises:
-        UsageError: torch's checkpoint takes no such model.
-    """
+    """Return the content of a checkpoint; raise UsageError for a model of several modules."""
     if not isinstance(model, nn.Module):
         raise UsageError(
             "torch's distributed checkpoint takes one module; give `save` and `load`"

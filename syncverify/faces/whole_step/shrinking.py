@@ -8,8 +8,6 @@ micro-batch, with fewer rows. A number stays that equals the factor in all of th
 stay, the report names them all; where none does, it names none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
@@ -113,8 +111,9 @@ def _changes(best: Smaller) -> Iterator[tuple[Training, Layout]]:
     yield from ((training, smaller) for smaller in layouts)
     if training.num_micro_batches > 1:
         yield replace(training, num_micro_batches=1), layout
-    for sizes in training.smaller_sizes():
-        yield replace(training, sizes=sizes), layout
+    sizes = training.all_sizes()
+    for name in (name for name, size in sizes.items() if size >= 2):
+        yield replace(training, sizes={**sizes, name: sizes[name] // 2}), layout
     rows = best.played.num_rows
     if rows >= 2:
         yield replace(training, num_rows=rows // 2), layout

@@ -1,7 +1,5 @@
 """The steps of one training on one rank: the user's step, or the plain one of torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -59,11 +57,7 @@ def train(
 ) -> RankValues:
     """Return the values of a rank of a mesh, or of the plain model on one rank without a layout.
 
-    Args:
-        training: The training; it has a loss if there is no layout.
-        layout: Names and sizes of the mesh axes.
-        noise: Rounding noise; None for none.
-        skips: Steps in which a gradient overflows.
+    The plain model needs a loss. A gradient overflows in the steps to skip.
     """
     wired = wired_on(training, layout)
     return trained(wired, range(training.num_steps), noise, skips)
@@ -250,7 +244,7 @@ def _own_batch(wired: Wired, step: int) -> Any:
 def _step(wired: Wired, batch: Any, index: int, noise: Noise | None) -> StepValues:
     """Make one step, and return its values."""
     watch = StepWatch(wired.parameters.values(), wired.optimizers, wired.copies)
-    seed_torch(wired.training.step_seed)
+    seed_torch(wired.training.seed + int(wired.training.draws_others))
     before = torch.get_rng_state()
     with watch.watching(), nullcontext() if noise is None else noise.mode(index):
         returned = _made(wired, batch, index)

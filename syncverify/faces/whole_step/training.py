@@ -1,7 +1,5 @@
 """A training step as a user describes it: model, wiring, data, loss, optimizer."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,11 +92,7 @@ class Training:
     device: Device = "cuda"
 
     def __post_init__(self) -> None:
-        """Check the arguments.
-
-        Raises:
-            UsageError: One is of the wrong kind, or out of its range.
-        """
+        """Raise UsageError if an argument is of the wrong kind, or out of its range."""
         for name in _FUNCTIONS:
             value = getattr(self, name)
             if not callable(value) and not (value is None and name in _MAY_LACK):
@@ -117,20 +111,8 @@ class Training:
                 f"{self.dtype}"
             )
 
-    @property
-    def step_seed(self) -> int:
-        """Seed of the random numbers that a step draws."""
-        return self.seed + int(self.draws_others)
-
     def model(self) -> nn.Module:
-        """Build the model.
-
-        Returns:
-            The model, in the dtype of the training.
-
-        Raises:
-            UsageError: It is no model, or its parameters have no values yet.
-        """
+        """Build the model in the training's dtype; raise UsageError where it cannot be trained."""
         seed_torch(self.seed)
         model = call(self.build, self.sizes)
         if not isinstance(model, nn.Module):
@@ -155,13 +137,8 @@ class Training:
         return batch if self.variation is None else self.variation.changed(batch)
 
     def _cut(self, leaf: Any) -> Any:
-        if (
-            self.num_rows is None
-            or not isinstance(leaf, torch.Tensor)
-            or not leaf.dim()
-        ):
-            return leaf
-        return leaf[: self.num_rows]
+        is_cut = self.num_rows is not None and isinstance(leaf, torch.Tensor)
+        return leaf[: self.num_rows] if is_cut and leaf.dim() else leaf
 
     def cast(self, leaf: Any) -> Any:
         """Return a value of the batch; floating-point and complex tensors in the training's dtype."""
@@ -180,27 +157,19 @@ class Training:
 
     def split_axes(self, layout: Layout) -> dict[str, int]:
         """Return the axes of a layout that split the batch, each with its dimension; no function's."""
-        if self.split is None:
+        split = self.split
+        if split is None:
             return {name: 0 for name in layout.names if name.startswith("dp")}
-        if callable(self.split):
+        if callable(split):
             return {}
-        named = (
-            dict(self.split)
-            if isinstance(self.split, Mapping)
-            else dict.fromkeys(self.split, 0)
-        )
-        return {name: dim for name, dim in named.items() if name in layout.names}
+        axes = split if isinstance(split, Mapping) else dict.fromkeys(split, 0)
+        return {name: dim for name, dim in axes.items() if name in layout.names}
 
     def all_sizes(self) -> dict[str, int]:
         """Return the sizes of the model: the whole numbers that `build` takes."""
         declared = inspect.signature(self.build).parameters.values()
         sizes = {e.name: e.default for e in declared if type(e.default) is int}
         return {**sizes, **self.sizes}
-
-    def smaller_sizes(self) -> list[dict[str, int]]:
-        """Return sizes of the model, each with one of them halved."""
-        sizes = self.all_sizes()
-        return [{**sizes, name: size // 2} for name, size in sizes.items() if size >= 2]
 
 
 def _cast_model(model: nn.Module, dtype: torch.dtype) -> nn.Module:

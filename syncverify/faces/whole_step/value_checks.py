@@ -1,7 +1,5 @@
 """Checks of a played training: its values can be compared, and differences are mistakes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -29,12 +27,7 @@ _TELLING: Final = (
 def check_values(
     training: Training, ranks: Sequence[RankValues], one_rank: RankValues
 ) -> None:
-    """Check that there are values to compare.
-
-    Raises:
-        UsageError: No parameter has a name that build() gives, no optimizer steps, or all gradients
-            of one rank are zero, or some are no numbers.
-    """
+    """Raise UsageError unless there are parameters, gradients and steps to compare."""
     names = dict.fromkeys(name for each in ranks for name in each.start)
     if not {*names} & {*one_rank.start}:
         raise UsageError(
@@ -52,7 +45,7 @@ def check_values(
 
 
 def _check_numbers(training: Training, one_rank: RankValues) -> None:
-    """Check that one rank has gradients, and that they are numbers."""
+    """Refuse gradients of one rank that are all zero, or no numbers."""
     if isinstance(training.variation, NotFinite):
         return
     kinds = (Quantity.GRADIENT, Quantity.STEPPED)
@@ -77,7 +70,7 @@ def _check_numbers(training: Training, one_rank: RankValues) -> None:
 
 
 def _check_updated(training: Training, one_rank: RankValues) -> None:
-    """Check that the plain step updates the model, and not tensors of the optimizer alone."""
+    """Refuse a plain step that updates tensors of the optimizer alone."""
     elsewhere = {name for step in one_rank.steps for name in step.read_elsewhere}
     if (
         training.loss is None
@@ -96,13 +89,7 @@ def _check_updated(training: Training, one_rank: RankValues) -> None:
 
 
 def check_draws(one: RankValues, other: RankValues) -> None:
-    """Check that a training on one rank does not depend on random numbers of its steps.
-
-    In the other values, steps draw other numbers.
-
-    Raises:
-        UsageError: It does.
-    """
+    """Raise UsageError if one rank's values differ where its steps draw other random numbers."""
     for ours, theirs in zip(one.steps, other.steps, strict=True):
         for name, value in ours.parameters.items():
             again = theirs.parameters.get(name)
@@ -118,11 +105,7 @@ def check_draws(one: RankValues, other: RankValues) -> None:
 def check_batches(
     training: Training, layout: Layout, ranks: Sequence[RankValues], plain: RankValues
 ) -> None:
-    """Check that ranks train on parts of the batch of one rank.
-
-    Raises:
-        UsageError: The batch of a rank is no part of it.
-    """
+    """Raise UsageError if the batch of a rank is no part of the batch of one rank."""
     if callable(training.split):
         return
     axes = training.split_axes(layout)
@@ -145,11 +128,7 @@ def _first(names: Iterable[str]) -> str:
 def check_plain(
     training: Training, ranks: Sequence[RankValues], found: Sequence[WrongQuantity]
 ) -> None:
-    """Check that the differences are mistakes, and not another way of training.
-
-    Raises:
-        UsageError: An own step makes all of them on purpose, and a plain one makes none.
-    """
+    """Raise UsageError if an own step makes all differences on purpose, as a way of training."""
     if training.step is None or training.loss is None:
         return
     ways = [_own_way(training, ranks, each) for each in found]
@@ -177,11 +156,7 @@ def _own_way(
 
 
 def check_judged(values: Sequence[ComparedValue], reference: OneRank) -> None:
-    """Check that a mistake of a factor of 2 would be seen in some value.
-
-    Raises:
-        UsageError: It would be seen in none and no value is wrong, or the scaler skips each step.
-    """
+    """Raise UsageError if no value shows a mistake of a factor of 2, or each step is skipped."""
     roundings = reference.roundings
     if roundings is None or any(each.wrong_ranks for each in values):
         return
@@ -202,11 +177,7 @@ def check_judged(values: Sequence[ComparedValue], reference: OneRank) -> None:
 def check_same_again(
     layout: Layout, ranks: Sequence[RankValues], again: Sequence[RankValues | None]
 ) -> None:
-    """Check that two plays of a layout are equal: other random numbers could explain a mistake.
-
-    Raises:
-        UsageError: Values differ from those of the first play, or a rank does not end.
-    """
+    """Raise UsageError if two plays of a layout differ: random numbers could explain a mistake."""
     if (where := _first_difference(ranks, again)) is None:
         return
     raise UsageError(

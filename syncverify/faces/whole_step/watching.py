@@ -6,8 +6,6 @@ gradients in place, `clip_grad_norm_` calls it by its name, and `torch.nn.utils`
 `clip_grads_with_norm_`.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,13 +56,8 @@ class StepWatch:
 
     Optimizers may update copies of the parameters, or slices, that are tensors of their own. Then the
     gradients of the model count as read when `step()` begins, unless the tensor is a copy of one
-    parameter: then its own gradient does.
-
-    Args:
-        parameters: Parameters of the model.
-        optimizers: Optimizers of the training, also those of no class of torch.
-        copies: Parameter of the model of which a tensor of an optimizer is a copy, as earlier steps
-            showed.
+    parameter: then its own gradient does. Earlier steps showed which tensors are copies. Optimizers
+    may be of no class of torch.
     """
 
     def __init__(
@@ -165,7 +158,11 @@ class StepWatch:
         with without_dispatch_modes():  # the program does not read it
             self.max_norms.add(float(max_norm))
         if self.norm is not None:
-            self.has_one_norm &= _is_same_number(self.norm, norm)
+            # Of a DTensor only a collective knows whether it is equal.
+            are_local = not isinstance(self.norm, DTensor) and not isinstance(
+                norm, DTensor
+            )
+            self.has_one_norm &= are_local and bool(torch.equal(self.norm, norm))
         self.norm = norm.detach().clone()
         for parameter in parameters:
             if isinstance(parameter, nn.Parameter) and parameter.grad is not None:
@@ -250,12 +247,6 @@ class StepWatch:
                 return copies[parameter]
         gradient = gradient_of(parameter)
         return None if gradient is None else gradient.detach()
-
-
-def _is_same_number(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Tell whether two norms are known to be equal; of a DTensor only a collective knows it."""
-    are_local = not isinstance(one, DTensor) and not isinstance(other, DTensor)
-    return are_local and bool(torch.equal(one, other))
 
 
 def parameters_of(optimizer: Any) -> list[torch.Tensor]:

@@ -1,11 +1,9 @@
 """A model on a rank, ready to train: on a mesh, as a user wires it, or plainly on one rank."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 import torch.distributed.device_mesh
@@ -109,7 +107,7 @@ class Wired:
             for name, each in tensors.items()
         }
 
-    def read_again(self) -> Wired:
+    def read_again(self) -> Self:
         """Return the model with the parameters that it has now: loading may exchange them."""
         parameters = _by_first_names(
             _named_parameters(self.model, self.names), self.names
@@ -143,12 +141,7 @@ def wired_on(training: Training, layout: Layout | None) -> Wired:
 
 
 def _parallelized(training: Training, model: nn.Module, mesh: DeviceMesh) -> Any:
-    """Return a model that a user puts on a mesh.
-
-    Raises:
-        KeyError: `parallelize` raises one of its own.
-        UsageError: It takes an axis that the mesh lacks, or returns no module.
-    """
+    """Return a model that a user puts on a mesh; refuse an axis that it lacks, and no module."""
     values = {"model": model, "mesh": mesh, **training.sizes}
     try:
         wired = call(training.parallelize, values)
@@ -190,10 +183,7 @@ def _one_or_all(optimizers: list[torch.optim.Optimizer]) -> Any:
 
 
 def _plain_names(model: nn.Module) -> dict[str, str]:
-    """Return the first name of each parameter of a plain model, by all of its names.
-
-    Tied weights have several names.
-    """
+    """Return the first name of each parameter by all of its names: tied weights have several."""
     first, names = dict[nn.Parameter, str](), dict[str, str]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names[name] = first.setdefault(parameter, name)

@@ -9,8 +9,6 @@ Source:
     without streams, torch's stand-ins do nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any

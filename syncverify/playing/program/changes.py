@@ -10,8 +10,6 @@ are linear in the parameters, so that new values change no gradient; those of re
 and are written unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 import torch

@@ -6,8 +6,6 @@ exactly unless it may round its inputs. Programs turn that on when they are impo
 switches belong to the process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ An optimizer writes `parameter.grad` in place and adds it to the parameter. Plai
 gradient that allows both: see "Gradient layouts" in the docs of `torch.Tensor.grad`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import torch

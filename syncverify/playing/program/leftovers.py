@@ -3,8 +3,6 @@
 Tensors and handles that a subject holds are found by following its references.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import itertools

@@ -1,13 +1,12 @@
 """The model of one rank: a scenario's parameters as torch parameters, and their losses."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import nn
@@ -81,7 +80,7 @@ class LocalModel:
         listed = self.scenario.parameters
         return [s for s in listed if step_plan.is_born(self.scenario, s, step)]
 
-    def copy(self) -> LocalModel:
+    def copy(self) -> Self:
         """Return parameters with the same values and without hooks or gradients."""
         copies = {
             name: nn.Parameter(each.detach().clone(), requires_grad=each.requires_grad)

@@ -3,8 +3,6 @@
 They are compared before each change that the training program makes, and after `unbind()`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

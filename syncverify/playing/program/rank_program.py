@@ -7,8 +7,6 @@ Parameters are frozen at first where an event that unfreezes comes later. Then t
 leftovers.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -108,10 +106,6 @@ def play(
 
     `result` is filled while the program runs, so that it survives a fault. `recorder` is
     already connected to the process groups. `mesh_builder` makes the meshes of DTensors.
-
-    Raises:
-        SubjectRaisedError: The subject raised.
-        SubjectError: The synchronizer lacks a part of the subject API.
     """
     result.trace, result.engine = recorder.trace, recorder.engine
     meshes = None

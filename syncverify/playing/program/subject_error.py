@@ -1,7 +1,5 @@
 """The error that a subject raised on a scenario that it has to play."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

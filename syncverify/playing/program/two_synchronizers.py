@@ -1,7 +1,5 @@
 """Two synchronizers of one subject, each with every other parameter of a program."""
 
-from __future__ import annotations
-
 import itertools
 
 from torch import nn

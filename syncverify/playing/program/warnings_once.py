@@ -1,7 +1,5 @@
 """Warnings in a process that plays scenarios: each is shown once."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import warnings

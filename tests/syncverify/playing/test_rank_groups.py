@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed import distributed_c10d as c10d
 
-from syncverify.playing import rank_player, torchrun
+from syncverify.playing import torchrun
 from syncverify.playing.messages import JobOutcome, pack
 from syncverify.playing.process_rank import RankPart, Seat, play_rank
 from syncverify.playing.rank_groups import KeptTransports
@@ -347,7 +347,7 @@ def test_a_rank_that_waits_for_a_raised_peer_is_released(
     with_peer: tuple[TorchrunBackend, dist.Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, store = with_peer
-    monkeypatch.setattr(rank_player, "GRACE_SECONDS", 0)
+    monkeypatch.setattr(torchrun, "GRACE_SECONDS", 0)
     monkeypatch.setattr(leader._player._kept, "abort", WaitsForDevice.released.set)
     answer(store, RankRun(), Fault("raised", (1,), "rank 1 raised"))
     run = leader.run(PAIR, resolve(WaitsForDevice))

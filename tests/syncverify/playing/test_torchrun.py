@@ -15,8 +15,7 @@ from syncverify.command.verification.reported_search import _check_numbers
 from syncverify.errors import UsageError
 from syncverify.playing.messages import JobOutcome
 from syncverify.playing.process_rank import Seat
-from syncverify.playing.rank_player import RankPlayer
-from syncverify.playing.torchrun import TorchrunBackend
+from syncverify.playing.torchrun import RankPlayer, TorchrunBackend
 from syncverify.scenario.settings import Settings
 from syncverify.trace.run import Fault
 

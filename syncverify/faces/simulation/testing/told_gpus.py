@@ -6,8 +6,6 @@ lines hear the truth: there is nothing to compute on. On the thread of a rank th
 answers.
 """
 
-from __future__ import annotations
-
 import sys
 import unittest
 from collections.abc import Callable, Iterator

@@ -13,8 +13,6 @@ facts, and a test says so:
 - A rank that skips itself exits with a code of `TEST_SKIPS`.
 """
 
-from __future__ import annotations
-
 import functools
 import tempfile
 import types
@@ -28,7 +26,7 @@ import torch.distributed as dist
 from torch.testing._internal import common_distributed as torch_cases
 from torch.testing._internal import common_utils
 
-from syncverify.faces.simulation.testing.played_test import (
+from syncverify.faces.simulation.testing.case import (
     TestOptions,
     play_test,
     pytest_id,

@@ -9,8 +9,6 @@ Source:
     `torch/distributed/pipelining/_backward.py` splits backward in the same way.
 """
 
-from __future__ import annotations
-
 import functools
 import threading
 import warnings

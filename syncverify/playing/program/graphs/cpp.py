@@ -1,7 +1,5 @@
 """Functions and kernels in C++, compiled on first use."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Iterable
@@ -51,11 +49,7 @@ def prepare(uses: Iterable[str]) -> None:
 
 @functools.cache
 def load_operators() -> None:
-    """Compile the operators, once for all processes of a user, and load them.
-
-    Raises:
-        NoCompilerError: A C++ compiler or ninja is missing, or another process compiles too long.
-    """
+    """Compile the operators, once for all processes of a user, and load them."""
     # No import at the top: where CUDA is installed and no GPU is there, torch logs that then.
     from torch.utils import cpp_extension
 

@@ -1,7 +1,5 @@
 """`torch.autograd.Function` in Python: one use for each feature of its context."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

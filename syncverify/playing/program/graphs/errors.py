@@ -5,8 +5,6 @@ Terms that were made after it have their gradients by then, which stay in `.grad
 were made before never get them. The next backward is a good one, and must be right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, NoReturn
 

@@ -1,7 +1,5 @@
 """The user's hooks, which observe, clip and replace gradients."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterable
@@ -133,14 +131,11 @@ def loss_scaling(losses: Losses) -> None:
     """Scale the loss as mixed precision does, and undo the scale in hooks on the terms."""
     scaler = torch.amp.GradScaler("cpu", init_scale=_SCALE)
     for term in losses.terms.values():
-        term.register_hook(_unscaled)  # a wrapper may make one node of all terms
+        # A wrapper may make one node of all terms.
+        term.register_hook(lambda gradient: gradient / _SCALE)
     scaled: torch.Tensor = scaler.scale(losses.total())
     scaled.backward()
 
 
 def _observe(_: object) -> None:
     """Do nothing, at a moment when a subject may reduce or read gradients."""
-
-
-def _unscaled(gradient: torch.Tensor) -> torch.Tensor:
-    return gradient / _SCALE

@@ -84,8 +84,7 @@ def with_input_gradient(
 ) -> tuple[list[GradientEdge], list[torch.Tensor]]:
     """Compute the gradient of the input alone, as the first half of a split backward.
 
-    Returns:
-        The edges at which the second half starts, and the gradients that enter them.
+    Return the edges at which the second half starts, and the gradients that enter them.
     """
     terms = [*losses.terms.values()]
     activation = torch.ones((), device=terms[0].device, requires_grad=True)

@@ -11,8 +11,6 @@ Source:
     `stage_backward_weight` in torch's `torch/distributed/pipelining/_backward.py`.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, Final

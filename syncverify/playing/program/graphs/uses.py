@@ -4,8 +4,6 @@ A function takes the local part of a parameter that needs a gradient, and a cons
 same dtype and shape. It returns a scalar in float32. The gradient is exactly the constant.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Real `torch.nn` modules that scenarios train, instead of a sum of products."""
 
-from __future__ import annotations
-
 from syncverify.playing.program.modules.layers import module_parameters, provide_layers
 from syncverify.playing.program.modules.model import MODELS, Model
 

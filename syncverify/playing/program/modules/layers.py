@@ -4,13 +4,11 @@ A contract names layers. It is trusted, and so its `layers` are imported. A scen
 an entry of a database, has a layer's word alone: nothing is ever imported for it.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import nn
@@ -105,11 +103,7 @@ def refusal(word: str, reason: str) -> str:
 
 
 def require_finite(word: str, tensor: torch.Tensor, noun: str) -> None:
-    """Refuse a layer of a user's own whose loss or gradient is infinite or no number.
-
-    Raises:
-        LayerError: An element of the tensor is not finite.
-    """
+    """Raise LayerError for a layer of a user's own whose loss or gradient is not finite."""
     if word in PATHS and not tensor.isfinite().all():
         raise LayerError(refusal(word, f"{noun} is not finite"))
 
@@ -123,17 +117,14 @@ def _skeleton(name: str, mesh: MeshSpec, rank: int) -> nn.Module:
 
 
 def provide_layers(capabilities: Capabilities) -> None:
-    """Let scenarios of this process train the layers of a contract.
-
-    Raises:
-        UsageError: A layer cannot be imported, or scenarios cannot train it.
-    """
+    """Let scenarios train the layers of a contract; raise UsageError where they cannot."""
     for word, path in capabilities.layer_paths.items():
         if PATHS.get(word) == path:
             continue
         found = imported(path, "layer")
         _forget(word)
-        MODELS[word] = found if isinstance(found, Model) else _model_of(found)
+        is_model = isinstance(found, Model)
+        MODELS[word] = found if is_model else Model(lambda *_, make=found: make())
         PATHS[word] = path
         OWN_LAYERS[word] = f"of your own, {path}"
         try:
@@ -143,18 +134,8 @@ def provide_layers(capabilities: Capabilities) -> None:
             raise
 
 
-def forget_layers() -> None:
-    """Forget all layers, as in a process that has read no contract with layers."""
-    for word in list(PATHS):
-        _forget(word)
-
-
 def require_same_gradients(word: str) -> None:
-    """Train a layer once more as at the start; a module of the table passes.
-
-    Raises:
-        LayerError: The layer raises now, or its gradients are others than at the start.
-    """
+    """Raise LayerError if a layer of a user's own no longer has the gradients of the start."""
     if word not in _GRADIENTS:
         return
     for name, gradient in _gradients(word).items():
@@ -174,10 +155,6 @@ def _forget(word: str) -> None:
     _skeleton.cache_clear()
     OWN_LAYERS.pop(word, None)
     _GRADIENTS.pop(word, None)
-
-
-def _model_of(factory: Any) -> Model:
-    return Model(lambda *_: factory())
 
 
 def _checked_gradients(word: str) -> dict[str, torch.Tensor]:
@@ -208,12 +185,7 @@ def _complaints(word: str) -> Iterator[str]:
 
 
 def _gradients(word: str) -> dict[str, torch.Tensor]:
-    """Train a layer alone, on one batch that is always the same.
-
-    Raises:
-        LayerError: The layer raises, changes or leaves out a parameter, or has a loss or a
-            gradient that is not finite.
-    """
+    """Train a layer alone, on one batch that is always the same; raise LayerError for a misuse."""
     specs = module_parameters(word, _ALONE)
     values = {spec.name: initial_value(_ALONE, spec, 0).float() for spec in specs}
     parts = {name: value.clone().requires_grad_() for name, value in values.items()}

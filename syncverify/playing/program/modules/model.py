@@ -1,7 +1,5 @@
 """Models: real modules for scenarios, with the placements of their parameters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

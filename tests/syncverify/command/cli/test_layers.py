@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from syncverify.playing.program.modules import module_parameters
-from syncverify.playing.program.modules.layers import forget_layers, provide_layers
+from syncverify.playing.program.modules.layers import provide_layers
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.replay_token import Reproducer, decode, encode, renamed
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec
+from tests.programs import forget_layers
 
 Call = Callable[..., Any]
 LAYERS = """

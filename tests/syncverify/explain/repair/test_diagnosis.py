@@ -17,7 +17,7 @@ from syncverify.explain.repair.game import Game
 from syncverify.explain.repair.ran_lines import deciding_lines
 from syncverify.explain.repair.source_edit import source_of
 from syncverify.playing.program.modules import module_parameters
-from syncverify.playing.program.modules.layers import forget_layers, provide_layers
+from syncverify.playing.program.modules.layers import provide_layers
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -27,7 +27,7 @@ from syncverify.subjects.bugbank.bases.placements import local_grad
 from syncverify.subjects.bugbank.bases.plain_grads import PlainGrads
 from syncverify.subjects.bugbank.catalogue import entry_of
 from syncverify.subjects.subject import Subject, resolve
-from tests.programs import violations
+from tests.programs import forget_layers, violations
 
 PAIR = Scenario(
     MeshSpec((2,), ("dp",)), (ParameterSpec("w", (3,), ("R",)),), (2,), 1 << 20

@@ -9,7 +9,7 @@ from torch import nn
 from syncverify.errors import LayerError
 from syncverify.judge.reference import MicroBatches
 from syncverify.playing.program.modules import module_parameters
-from syncverify.playing.program.modules.layers import forget_layers, provide_layers
+from syncverify.playing.program.modules.layers import provide_layers
 from syncverify.playing.sim import SimBackend
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
@@ -17,6 +17,7 @@ from syncverify.scenario.schedule import DEFAULT_SCHEDULE, ScheduleChoice
 from syncverify.scenario.specs import MeshSpec
 from syncverify.search.judge import Judge
 from syncverify.subjects.subject import resolve
+from tests.programs import forget_layers
 
 ONE = MeshSpec((1,), ("dp",))
 

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from syncverify import SimTestCase
-from syncverify.faces.simulation.testing.played_test import (
+from syncverify.faces.simulation.testing.case import (
     TestOptions,
     play_test,
     without_group,
