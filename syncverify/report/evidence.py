@@ -105,10 +105,11 @@ def evidence_json(cause: str, evidence: Evidence) -> dict[str, Any]:
         each.name for each in fields(evidence) if each.repr and each.name not in _COMMON
     ]
     more = _OF_GRADIENTS if isinstance(evidence, WrongGradient) else ()
+    facts = {name: getattr(evidence, name) for name in ("rank", "step", *own, *more)}
     values = {
         name: _plain(value)
-        for name in ("rank", "step", *own, *more)
-        if (value := getattr(evidence, name)) is not None or name in _MAY_BE_NULL
+        for name, value in {**facts, **evidence.facts}.items()
+        if value is not None or name in _MAY_BE_NULL
         if not isinstance(value, Mapping)
     }
     code = {event.words: with_code(event.origins) for event in evidence.events}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from syncverify.judge.evidence import Evidence, PiledUp
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.judgement import Judgement, Needs, Property
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
@@ -94,6 +94,6 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
                     f"rank {rank} holds more {what} from step to step: "
                     f"{', '.join(map(str, counted))}"
                 )
-                evidence = PiledUp(rank=rank, held=counted)
+                evidence = Evidence(rank=rank, facts={"held": counted})
                 yield finding("piles_up", summary, rank, None, evidence)
                 break
