@@ -22,7 +22,7 @@ from syncverify.explain.waits.finding import WaitSearch
 from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
 from syncverify.report import waits as words
-from syncverify.report.console import CommandConsole, check_folders, write_json
+from syncverify.report.console import CommandConsole, check_files, write_json
 from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.settings import WaitsOptions
 from syncverify.scenario.small_scope import SmallScope
@@ -42,7 +42,7 @@ def execute(options: WaitsOptions) -> int:
 
     A subject that needs processes, or is wrong with all of its waits, raises UsageError.
     """
-    check_folders(options.json_path, options.html_path)
+    check_files(options)
     subjects = [
         _resolved(name, options.contract) for name in (options.subject, *options.others)
     ]

@@ -9,18 +9,14 @@ from dataclasses import replace
 from syncverify.errors import UsageError
 from syncverify.explain.repair.diagnosis import all_diagnosed
 from syncverify.playing.announced_counts import with_announced_counts
-from syncverify.playing.choice import (
-    AnyBackend,
-    features_not_played,
-    limits_of,
-)
+from syncverify.playing.choice import AnyBackend, features_not_played, limits_of
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.progress import SilentProgress
 from syncverify.report import coverage
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report
-from syncverify.report.run import violation_text
+from syncverify.report.run import explanation_of
 from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.schedule import ScheduleChoice, num_scenarios_by_extent
 from syncverify.scenario.settings import Settings
@@ -35,10 +31,7 @@ from syncverify.search.observation import (
     features_beyond,
     observe,
 )
-from syncverify.search.result import (
-    SearchResult,
-    merged,
-)
+from syncverify.search.result import SearchResult, merged
 from syncverify.search.saved_violations import (
     KeepingProgress,
     Replay,
@@ -89,7 +82,7 @@ def with_features(
                 texts = {
                     "summary": found.violation.summary,
                     "token": found.token,
-                    "diagnosis": violation_text(found, **report.names),
+                    "diagnosis": explanation_of(found, **report.names).text(),
                 }
             rating, counts = observation.rating, dict(observation.counts)
             each = ObservedFeature(feature, rating, counts, observation.reason, **texts)
