@@ -162,8 +162,7 @@ class Style(NamedTuple):
 def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
     """Name what gets worse by a change, or that too few scenarios can be compared; None if nothing.
 
-    The costs are those of the same scenarios with the change. None is played after one that is
-    worse.
+    The costs are those of the same scenarios; none is played after one that is worse.
     """
     style = Style.of(before)
     for measured, cost in zip(before, after, strict=True):
@@ -171,8 +170,10 @@ def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
             worse: Iterable[str] = worse_than_right(measured, cost)
         elif measured.reaches_end:
             worse = _worse_than_wrong(measured, cost, style)
-        else:
-            worse = _more_than_needed(measured, cost, style)
+        else:  # compared with what is needed
+            most = _accepted(measured.needs, alone=style.launches_alone is not False)
+            is_more = cost.reductions > max(measured.cost.reductions, most)
+            worse = ["more launches than the program needs"] if is_more else []
         for words in worse:
             return words
     several = [m for m in before if m.scenario.mesh.num_ranks > 1 and m.needs.num_bytes]
@@ -214,13 +215,6 @@ def _worse_than_wrong(measured: Measured, after: Cost, style: Style) -> Iterator
     missing = max(0, needs.num_bytes - before.reduced_bytes)
     if after.peak_bytes > before.peak_bytes + missing + measured.spare_bytes:
         yield "more memory"
-
-
-def _more_than_needed(measured: Measured, after: Cost, style: Style) -> Iterator[str]:
-    """Compare with what is needed: the unchanged subject does not reach the end."""
-    most = _accepted(measured.needs, alone=style.launches_alone is not False)
-    if after.reductions > max(measured.cost.reductions, most):
-        yield "more launches than the program needs"
 
 
 def _fills_launches(before: Cost, after: Cost) -> bool:

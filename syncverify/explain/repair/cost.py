@@ -65,11 +65,7 @@ class Cost:
 
 
 class MeasuringRecorder(RankRecorder):
-    """A recorder that also keeps all operators, and notes how much memory lives at one time.
-
-    It looks after an operator, at a launch, and at the return of a call. Autograd's own memory
-    counts wherever a launch is.
-    """
+    """A recorder that also keeps all operators, and notes how much memory lives at one time."""
 
     def __init__(self) -> None:
         super().__init__()

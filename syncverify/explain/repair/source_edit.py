@@ -160,11 +160,10 @@ class Source:
 
     def edited(self, edit: Edit) -> str:
         """Return the text of the file with a change."""
-        start = edit.first - 1
+        start, lines = edit.first - 1, [*self.lines, ""]
         new = [" " * edit.indent + line for line in edit.lines]
-        return "\n".join(
-            [*self.lines[:start], *new, *self.lines[start + edit.num_lines :], ""]
-        )
+        lines[start : start + edit.num_lines] = new
+        return "\n".join(lines)
 
 
 def _has(node: ast.stmt, number: int) -> bool:
@@ -240,10 +239,7 @@ class LiveFile:
 
     @contextmanager
     def in_force(self, edit: Edit) -> Iterator[None]:
-        """Give the functions their new code, or raise NotEditableError.
-
-        See Note [A change without an import].
-        """
+        """Give the functions their new code, or raise NotEditableError."""
         changed = self._new_codes(edit)
         with ExitStack() as stack:
             for function, code in changed:
@@ -261,9 +257,10 @@ class LiveFile:
             known, code = self._known.get(old.co_qualname), new.get(old.co_qualname)
             if known is None or code is None:
                 continue
-            if not _spans(known, edit.first) and not self._ends_before(
+            is_changed = _spans(known, edit.first) or self._ends_before(
                 known, edit.first
-            ):
+            )
+            if not is_changed:
                 continue
             if known.co_code != old.co_code or code.co_freevars != old.co_freevars:
                 raise NotEditableError
