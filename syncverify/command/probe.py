@@ -122,19 +122,13 @@ class _Probe:
             return search(self.subject, self.backend, settings, observing)
 
     def _confirmed(self, report: Report) -> Report:
-        """Search under the found contract, and correct its features until it is kept.
-
-        A violation of plain steps ends the search, and is in the report.
-
-        Raises:
-            ObservationInterrupted: An interrupt; its report has the ratings so far.
-        """
+        """Search under the found contract, and correct its features until it is kept."""
         tell = self.progress.console.print
         names = {"subject": self.subject.name, "backend": self.backend.name}
         tell("confirming: features that were right or refused, all together")
         try:
             while violation := self._violation_of_found(report):
-                if not list(optional_features(violation.scenario)):
+                if not list(optional_features(violation.scenario)):  # of plain steps
                     return replace(report, violations=(violation,))
                 text = explanation_of(violation, **names).text()
                 observed = tuple(corrected(report.beyond, violation, text))

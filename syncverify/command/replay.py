@@ -57,9 +57,7 @@ def _execute(options: ReplayOptions) -> int:
     with closing(open_backend(backend, found)) as opened:
         follow_leader(opened, found)
         violations = _violations(reproducer, found, opened)
-        report = Report.without_coverage(
-            found, backend, violations, examples=1, is_replay=True
-        )
+        report = Report.of(found, backend, violations, examples=1, is_replay=True)
         missing = FoundViolation(
             Violation(reproducer.property, reproducer.cause, "it does not occur"),
             reproducer.scenario,

@@ -148,7 +148,7 @@ def record_lost(
         decisions_of(reproducer.schedule),
         tensors=subject.capabilities.tensors,
     )
-    report = Report.without_coverage(
+    report = Report.of(
         subject, options.backend, [found], seed=options.random_seed, examples=num_runs
     )
     say_annotations(options.shown_as, annotations_of_run(report))

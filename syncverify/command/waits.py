@@ -38,10 +38,7 @@ _LINES_OF_PROGRESS = 4
 @playing()
 @default_torch_state()
 def execute(options: WaitsOptions) -> int:
-    """Find the word of each wait, print the table and write it.
-
-    A subject that needs processes, or is wrong with all of its waits, raises UsageError.
-    """
+    """Find the word of each wait, print the table and write it."""
     check_files(options)
     subjects = [
         _resolved(name, options.contract) for name in (options.subject, *options.others)

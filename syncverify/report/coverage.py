@@ -205,10 +205,7 @@ def explored_lines(
     num_failing: int,
     promises_overlap: bool,
 ) -> Iterator[str]:
-    """Yield one line for each kind of run; `num_failing` violations are in replayed ones.
-
-    Overlap is judged where the contract promises it, and measured in each run.
-    """
+    """Yield one line for each kind of run; `num_failing` violations are in replayed ones."""
     if num_replayed:
         yield (
             "saved by earlier runs, and played first: "

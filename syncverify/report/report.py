@@ -78,14 +78,14 @@ class Report(Rendered):
     campaign: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def without_coverage(
+    def of(
         cls,
         subject: Subject,
         backend: str,
         violations: Iterable[FoundViolation] = (),
         **others: Any,
     ) -> Self:
-        """Return a report of scenarios that no search has counted; `others` are more fields."""
+        """Return a report of a subject; `others` are more fields."""
         return cls(
             subject.name,
             backend,
@@ -120,8 +120,7 @@ class Report(Rendered):
     ) -> str | None:
         """Return why a report without violations is no pass; None if it is one.
 
-        Percentages are of the pairs of features that must occur, and of the lines in the subject's
-        functions that must run; None requires nothing, as for one scenario alone.
+        Percentages are of the pairs of features, and of the lines in the subject's functions.
         """
         if self.examples == 0 and not self.violations:  # saved ones are played first
             return "no scenario was judged, so nothing is known; raise the time limit"

@@ -91,7 +91,6 @@ def _gradients(scenario: Scenario, rank: int) -> Iterator[_Bucket]:
 
 
 def _filled(gradients: Iterable[_Bucket], cap: int) -> Iterator[_Bucket]:
-    """Yield the buckets that are filled up to the cap, one after the other."""
     filling = dict[object, _Bucket]()
     for each in gradients:
         known = filling.get(each.kind)
@@ -225,11 +224,10 @@ def _fills_launches(before: Cost, after: Cost) -> bool:
 
 
 def _at_the_rate(count: int, before: Cost, after: Cost) -> int:
-    """Return the launches that the bytes take with a change, if `count` took those before it.
-
-    Launches without a byte, such as of parts that were rounded down to nothing, may get some.
-    """
-    if not before.reduced_bytes:
+    """Return the launches that the bytes take with a change, if `count` took those before it."""
+    if (
+        not before.reduced_bytes
+    ):  # parts were rounded down to nothing, and may get bytes
         return count
     return math.ceil(count * after.reduced_bytes / before.reduced_bytes)
 

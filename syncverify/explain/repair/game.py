@@ -235,7 +235,6 @@ class Game(Case):
         edit: Edit | None,
         recorders: Sequence[MeasuringRecorder] | None = None,
     ) -> Run | None:
-        """Play a scenario; return None if the change cannot be made."""
         is_own = scenario == self.found.scenario
         schedule = self.found.schedule if is_own else Schedule()
         try:

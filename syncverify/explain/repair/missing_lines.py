@@ -59,7 +59,6 @@ def missing_calls(source: Source) -> Iterator[Edit]:
 def _sent_by_wait(
     source: Source, methods: dict[str, ast.FunctionDef]
 ) -> Iterator[Edit]:
-    """Call a method that communicates, first of all in `wait()`."""
     wait = methods["wait"]
     for name, method in methods.items():
         call = f"self.{name}()"
@@ -74,7 +73,6 @@ def _sent_by_wait(
 
 
 def _set_anew(source: Source, methods: dict[str, ast.FunctionDef]) -> Iterator[Edit]:
-    """Set an attribute as `bind()`, `__init__()` or `reset()` did."""
     for at in filter(None, map(methods.get, _ENDS)):
         for method in filter(None, map(methods.get, _STARTS)):
             for name, value in _initial(source, method):

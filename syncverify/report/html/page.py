@@ -34,10 +34,7 @@ _NONE: Final = "no gradient"
 def drawn(
     report: Report, capabilities: Capabilities, replays: Sequence[Replayed | None]
 ) -> dict[str, Any]:
-    """Return the tables and pictures of a report's page, as plain JSON values.
-
-    `replays` has, for each violation of the report, the run that shows it, if there is one.
-    """
+    """Return the tables of a report's page, and pictures of the run that shows each violation."""
     pictures = [*map(_pictures, report.violations, replays)]
     if report.is_replay:  # which has one scenario
         return {"violations": pictures}
