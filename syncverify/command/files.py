@@ -1,7 +1,5 @@
 """The files of a report: JSON and SARIF, a page, and a violation as a trace for Perfetto and as dumps."""
 
-from __future__ import annotations
-
 import pickle
 
 from syncverify.errors import UsageError

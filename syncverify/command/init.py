@@ -1,7 +1,5 @@
 """The execution of `syncverify init`: write an adapter, its test and its contract into a folder."""
 
-from __future__ import annotations
-
 from importlib import resources
 from pathlib import Path
 from string import Template

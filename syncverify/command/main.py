@@ -1,7 +1,5 @@
 """The command line `syncverify`; its exit codes are in `process_exit.py`."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -1,7 +1,5 @@
 """The execution of `syncverify probe`: find the contract that a subject keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace

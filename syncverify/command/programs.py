@@ -1,7 +1,5 @@
 """The executions of `syncverify simulate`, `record`, `judge` and `parity`: play or judge a program."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Iterator

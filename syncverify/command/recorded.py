@@ -3,8 +3,6 @@
 No torch is imported here: see Note [Late imports] in `options.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container
 from dataclasses import replace

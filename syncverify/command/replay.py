@@ -1,7 +1,5 @@
 """The execution of `syncverify replay`: play one scenario, compare the violations."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 from syncverify.command.files import write_violations

@@ -1,7 +1,5 @@
 """The execution of `syncverify run`: search, print the report, write it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -129,10 +127,7 @@ def record_lost(
     lines: Sequence[CodeLine],
     num_runs: int,
 ) -> int:
-    """Record a scenario that loses the process that plays it: in the database and in all files.
-
-    The lines are those of the subject; so many scenarios were started.
-    """
+    """Record a scenario that loses the process that plays it: in the database and in all files."""
     subject = resolve(options.subject, options.contract)
     provide_layers(subject.capabilities)  # the scenario may train one
     reproducer = decode(token)

@@ -1,7 +1,5 @@
 """The execution of `syncverify waits`: which waits of a subject are needed."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a face reports, as one value: its explanations and its verdict; and their text and JSON."""
 
-from __future__ import annotations
-
 import builtins
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ of files. A workflow command of GitHub is one line, `::error file=...,line=...,t
 GitHub reads `%0A` as a newline.
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import operator

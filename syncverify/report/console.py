@@ -1,7 +1,5 @@
 """The console and the files that commands write to."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

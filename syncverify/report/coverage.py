@@ -1,7 +1,5 @@
 """What the scenarios of a search covered: few lines for a reader, all numbers for a program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self

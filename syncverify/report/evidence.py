@@ -1,7 +1,5 @@
 """Evidence as JSON, and as events with their titles; a witness as text and as JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Features beyond the contract: their ratings, the table of them, and the contract that they make."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

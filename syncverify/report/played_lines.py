@@ -1,7 +1,5 @@
 """Lines of a subject that no scenario ran, with the condition that kept them from it."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import linecache

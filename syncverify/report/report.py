@@ -1,7 +1,5 @@
 """The report of a search: subject, coverage and violations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,10 +116,7 @@ class Report(Rendered):
     def gap(
         self, percent_of_pairs: float | None, percent_of_lines: float | None = None
     ) -> str | None:
-        """Return why a report without violations is no pass; None if it is one.
-
-        Percentages are of the pairs of features, and of the lines in the subject's functions.
-        """
+        """Return why a report without violations is no pass; None if it is one."""
         if self.examples == 0 and not self.violations:  # saved ones are played first
             return "no scenario was judged, so nothing is known; raise the time limit"
         if self.verifies_nothing:

@@ -1,7 +1,5 @@
 """The account of each kind of result, and the files of a result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The account of a search: each violation with its scenario, its diagnosis and its token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 

@@ -6,8 +6,6 @@ definition of the subject's class. GitHub does not show a result without a locat
 Source: "SARIF support for code scanning" in GitHub's documentation.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """The words of a search: its verdict, its scenarios, and what is said in brief."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The answers about waits as text, JSON and page: a table by line, a bound, and a verdict."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict

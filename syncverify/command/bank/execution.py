@@ -1,7 +1,5 @@
 """The execution of `syncverify bank`: play entries, print a table of results, write it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict

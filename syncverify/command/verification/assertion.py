@@ -1,7 +1,5 @@
 """Assert that a scenario that was played is right."""
 
-from __future__ import annotations
-
 from syncverify.faces.one_play import PlayedScenario
 from syncverify.report.run import explanation_of
 from syncverify.search.isolation import is_reported, unexplained

@@ -1,7 +1,5 @@
 """Verify on an open backend: replay saved violations, search for new ones, report both."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from dataclasses import replace

@@ -13,8 +13,6 @@ Note [A cost that two runs share]
     | peak bytes | a copy of each bucket, a list that is never cleared |
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -20,8 +20,6 @@ Note [A fix was played]
     before backward ends, and of equals the shortest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Play the scenario of a violation, and others, with changes of the subject's source."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

@@ -16,8 +16,6 @@ Note [The rest of a division]
     is shown only if its rest is as large as what was not reduced: in elements or in parameters.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math

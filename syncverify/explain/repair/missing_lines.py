@@ -21,8 +21,6 @@ Note [Values to set back]
     | `self.buckets[0].ready` holds 1 element | a loop over the buckets: `each.ready.clear()` |
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re

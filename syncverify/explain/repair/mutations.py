@@ -18,8 +18,6 @@ Note [Small changes]
     needs a cell that the code of a living function cannot get.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import itertools

@@ -13,8 +13,6 @@ Note [Numbers that differ]
     elements and of parameters differ. The one with the fewest readings is shown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence

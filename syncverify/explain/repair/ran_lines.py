@@ -7,8 +7,6 @@ Note [Lines that decide]
     the plain path runs everywhere; then nothing is shown.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping

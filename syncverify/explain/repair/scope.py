@@ -4,8 +4,6 @@
 the code at the line reaches streams and handles of collectives.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

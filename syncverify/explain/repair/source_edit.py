@@ -6,8 +6,6 @@ Note [A change without an import]
     the functions that live in this process get the code of their namesakes.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import gc
@@ -90,26 +88,22 @@ class Source:
         """Return the class that has a function as a method."""
         return next((each for each in self.classes if function in each.body), None)
 
-    def contexts_around(self, statement: ast.stmt) -> list[ast.With]:
-        """Return the `with` blocks around a statement, within its function, innermost first."""
-        return [each for each in self._around(statement) if isinstance(each, ast.With)]
-
     def loops_around(self, statement: ast.stmt) -> list[ast.For | ast.While]:
         """Return the loops in which a statement stands, innermost first, up to another block."""
         found, inner = list[ast.For | ast.While](), statement
-        for node in self._around(statement):
+        for node in self.around(statement):
             if not (isinstance(node, ast.For | ast.While) and inner in node.body):
                 break
             found.append(node)
             inner = node
         return found
 
-    def _around(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+    def around(self, statement: ast.stmt) -> Iterator[ast.stmt]:
         """Yield the statements around one within its function, the innermost first."""
         outer, _ = self.places.get(statement, (None, []))
         if outer is not None and not isinstance(outer, Function):
             yield outer
-            yield from self._around(outer)
+            yield from self.around(outer)
 
     def text(self, node: ast.stmt) -> tuple[str, ...]:
         """Return the lines of a statement, without their common indentation."""

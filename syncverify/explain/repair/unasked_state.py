@@ -12,8 +12,6 @@ Note [State that nothing asks]
     | the number of an axis, such as `get_group(0)` | an argument, its first element |
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator
 from typing import Final

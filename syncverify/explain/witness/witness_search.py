@@ -4,8 +4,6 @@ The scenario is played again with the first use of a race running last, and the 
 the training program reads are compared with the reference.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

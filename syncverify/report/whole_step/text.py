@@ -1,7 +1,5 @@
 """A comparison with one rank as text."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
