@@ -1,7 +1,5 @@
 """The command `syncverify`, also as `python -m syncverify`."""
 
-from __future__ import annotations
-
 import os
 import sys
 

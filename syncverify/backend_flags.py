@@ -4,8 +4,6 @@ No other module of the harness touches the private context manager by which torc
 flags.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls of a user's functions, which name the values that they take."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Errors of the harness itself, apart from its findings in a subject."""
 
-from __future__ import annotations
-
 
 class SyncverifyError(Exception):
     """Base of every error that the harness raises, and no subject."""

@@ -8,8 +8,6 @@ Note [Every process imports this package]
     the user. A submodule comes from the `__path__` of its package, whatever `sys.path` is then.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path

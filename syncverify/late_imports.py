@@ -1,7 +1,5 @@
 """Imports that take seconds, and when they are made."""
 
-from __future__ import annotations
-
 import gc
 import importlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Plain text: texts of a subject and of files, as a terminal and a report can show them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import Final

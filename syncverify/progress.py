@@ -1,7 +1,5 @@
 """The progress of a search, as the caller of the search receives it."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol, TypeVar
 
 FoundT = TypeVar("FoundT", contravariant=True)

@@ -252,8 +252,7 @@ def pytest_runtest_makereport(
 
 def _properties(report: Report) -> Iterator[tuple[str, str]]:
     """Yield the properties of a test that verified a subject."""
-    from syncverify.report.annotations import workflow_command
-    from syncverify.report.guilty_line import guilty_line, path_in_checkout
+    from syncverify.report import annotations
     from syncverify.report.run import account_of
     from syncverify.report.text import verdict
     from syncverify.trace.source_lines import shown_path
@@ -264,13 +263,13 @@ def _properties(report: Report) -> Iterator[tuple[str, str]]:
     yield "syncverify.examples", str(report.examples)
     yield _VERDICT, verdict(report)
     for each in account_of(report).explanations:
-        line = guilty_line(each.lines, report.subject)
-        path = path_in_checkout(line.file) or shown_path(str(line.file)) if line else ""
-        place = f"{path}:{line.number}: " if line else ""
+        line = annotations.guilty_line(each.lines, report.subject)
+        path = annotations.path_in_checkout(line.file) if line else ""
+        place = f"{path or shown_path(str(line.file))}:{line.number}: " if line else ""
         words = f"{each.title}: {each.summary}"
         yield _VIOLATION, f"{place}{words}"
         if os.environ.get("GITHUB_ACTIONS") == "true":
-            yield _ANNOTATION, workflow_command(words, *(line or ()))
+            yield _ANNOTATION, annotations.workflow_command(words, *(line or ()))
         yield _REPLAY, each.replay
 
 

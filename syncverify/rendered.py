@@ -4,8 +4,6 @@ A result imports nothing of the report, since the report imports the results. So
 is imported before both, says here where the report is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar

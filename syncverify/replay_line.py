@@ -1,7 +1,5 @@
 """The line of a shell that plays a token again."""
 
-from __future__ import annotations
-
 import os
 import shlex
 
@@ -25,10 +23,9 @@ def replay_line(
 def _start(backend: str) -> list[str]:
     """Return the words that start the command as the present job was started."""
     num_machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return ["syncverify"]
-    if num_machines == 1 and not backend.startswith("nccl"):
-        # The command starts processes of its own, and replaces those it loses.
+    # On one machine the command starts processes of its own, and replaces those it loses.
+    starts_ranks = num_machines == 1 and not backend.startswith("nccl")
+    if starts_ranks or "TORCHELASTIC_RUN_ID" not in os.environ:
         return ["syncverify"]
     words = [f"--nproc-per-node={os.environ['LOCAL_WORLD_SIZE']}"]
     if num_machines > 1:

@@ -16,7 +16,7 @@ from syncverify.command.verification.reported_search import run_search
 from syncverify.playing.choice import open_backend
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.report.hints import certainty
-from syncverify.report.run import violation_text
+from syncverify.report.run import explanation_of
 from syncverify.scenario.settings import Settings
 from syncverify.search.found_violation import Fix, FoundViolation
 from syncverify.subjects.subject import Subject, resolve
@@ -65,7 +65,7 @@ def _told(entry: FoundViolation, name: str) -> Told:
         f"{violation.property} ({violation.cause})",
         violation.cause,
         certainty(violation.cause, violation.evidence),
-        violation_text(entry, subject=name, backend="sim"),
+        explanation_of(entry, subject=name, backend="sim").text(),
     )
 
 

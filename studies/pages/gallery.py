@@ -11,7 +11,7 @@ from typing import Final
 from studies.bank_rows import caught
 from studies.documents import Document, write_part
 from syncverify.faces.one_play import PlayedScenario, play
-from syncverify.report.run import violation_text
+from syncverify.report.run import explanation_of
 from syncverify.scenario.replay_token import decode
 from syncverify.search.found_violation import FoundViolation
 from syncverify.subjects.bugbank.catalogue import entry_of
@@ -50,10 +50,10 @@ def _part(
     project, _, number = entry.source.partition("#")
     link = f"https://github.com/{project}/issues/{number}"
     smallest = replace(found, is_smallest=True)
-    text = violation_text(smallest, subject=_path(entry), backend=played.backend)
+    told = explanation_of(smallest, subject=_path(entry), backend=played.backend)
     yield f"## {kind}\n"
     yield f"{entry.mechanism} `{entry.name}`, reported in [{entry.source}]({link}).\n"
-    yield f"```text\n{text}\n```\n"
+    yield f"```text\n{told.text()}\n```\n"
     yield f"![{kind}: its report page](pictures/gallery/{entry.name}.webp)\n"
 
 

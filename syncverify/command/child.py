@@ -1,7 +1,5 @@
 """A child process that plays for its owner, as the owner hears and sees it."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

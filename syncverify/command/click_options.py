@@ -3,8 +3,6 @@
 No torch is imported here: see Note [Late imports] in `options.py`.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable
@@ -64,9 +62,7 @@ def _option(name: str, row: Setting, default: Any) -> Callable[[Command], Comman
         "multiple": row.is_repeatable,
         **_type_of(row),
     }
-    words = [
-        each if each.startswith("-") else f"--{each}" for each in row.option.split()
-    ]
+    words = (e if e.startswith("-") else f"--{e}" for e in row.option.split())
     return click.option(*words, name, **how)
 
 

@@ -1,16 +1,11 @@
 """The files of a report: JSON and SARIF, a page, and a violation as a trace for Perfetto and as dumps."""
 
-from __future__ import annotations
-
 import pickle
-from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
 from syncverify.errors import UsageError
 from syncverify.judge.dumps.writing import dumps_of
 from syncverify.playing.choice import AnyBackend
-from syncverify.report.console import check_folders, say, write, write_json
+from syncverify.report.console import say, write, write_json
 from syncverify.report.evidence import remedy_of
 from syncverify.report.report import Report
 from syncverify.report.run import account_of
@@ -22,27 +17,14 @@ from syncverify.trace.timeline.timeline import timeline_of
 from syncverify.trace.timeline.trace_events import trace_events
 
 
-def check_files(options: Any, *others: Path | None) -> None:
-    """Raise UsageError for a file in a missing folder, before a search is run for it."""
-    names = (each.name for each in fields(options) if each.name.endswith("_path"))
-    check_folders(*(getattr(options, name) for name in names), *others)
-
-
 def write_violations(
     options: RunOptions | ReplayOptions,
     report: Report,
     subject: Subject,
-    backend: AnyBackend | None,
-    otherwise: FoundViolation | None = None,
+    backend: AnyBackend | None,  # None where violations end the process
+    otherwise: FoundViolation | None = None,  # shown where the report has no violation
 ) -> None:
-    """Play each violation of a report again, and write the page, and the files of the first one.
-
-    `backend` is None where violations end the process. `otherwise` has the scenario whose run is
-    shown where the report has no violation.
-
-    Raises:
-        UsageError: A file cannot be written.
-    """
+    """Play each violation of a report again, and write the page, and the files of the first one."""
     of_first = [each for each in (options.trace_path, options.dumps_path) if each]
     if options.html_path is None and not of_first:
         return

@@ -4,8 +4,6 @@ Every import of Hypothesis in an environment with syncverify calls `register`. S
 imports no torch, and no strategy before a test asks for one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import strategies as st

@@ -1,8 +1,5 @@
 """The execution of `syncverify init`: write an adapter, its test and its contract into a folder."""
 
-from __future__ import annotations
-
-from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -16,21 +13,12 @@ from syncverify.scenario.feature_table import TABLE_VERSION
 _TEMPLATES: Final = resources.files(__package__) / "templates"
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """One kind of synchronizer that can be wrapped."""
-
-    adapter: str  # its name in the template
-    backend: str = "sim"  # of the test
-    examples: int = 100  # scenarios that the test plays
-
-
-# By the value of `--like`. A process takes seconds to start, so gloo plays fewer scenarios.
-RECIPES: Final = {
-    "ddp": Recipe("DataParallelSubject"),
-    "hooks": Recipe("HookReducerSubject"),
-    "optimizer": Recipe("ShardedOptimizerSubject"),
-    "globals": Recipe("FrameworkSubject", backend="gloo", examples=20),
+# By the value of `--like`: the name of the adapter in its template.
+ADAPTERS: Final = {
+    "ddp": "DataParallelSubject",
+    "hooks": "HookReducerSubject",
+    "optimizer": "ShardedOptimizerSubject",
+    "globals": "FrameworkSubject",
 }
 _TEMPLATE_NAMES: Final = {
     "my_subject.py": "{like}.py.txt",
@@ -47,13 +35,19 @@ def execute(folder: Path, like: str) -> None:
                 f"{str(folder / name)!r} exists already, and nothing was written; "
                 "hint: name another folder"
             )
-    values = {**asdict(RECIPES[like]), "table_version": TABLE_VERSION}
+    values = {"adapter": ADAPTERS[like], "table_version": TABLE_VERSION}
+    # A process takes seconds to start, so the test plays fewer scenarios on gloo.
+    of_test = {"backend": "sim", "examples": 100}
+    if like == "globals":
+        of_test = {"backend": "gloo", "examples": 20}
     for name, template in _TEMPLATE_NAMES.items():
         file = folder / name
         text = (_TEMPLATES / template.format(like=like)).read_text("utf-8")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(Template(text).substitute(values), encoding="utf-8")
+            file.write_text(
+                Template(text).substitute(values, **of_test), encoding="utf-8"
+            )
         except OSError as error:
             raise UsageError(f"cannot write {str(file)!r}: {error.strerror}") from error
         click.echo(f"wrote {file}")

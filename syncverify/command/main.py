@@ -1,7 +1,5 @@
 """The command line `syncverify`; its exit codes are in `process_exit.py`."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os
@@ -14,18 +12,8 @@ from typing import NoReturn
 
 import click
 
+from syncverify.command import process_exit
 from syncverify.command.options import cli
-from syncverify.command.process_exit import (
-    BAD_USAGE,
-    BROKEN_PIPE,
-    COMMAND_NAME,
-    HARNESS_FAILED,
-    complain,
-    handling_interrupts,
-    leave,
-    leave_at_once,
-    leave_interrupted,
-)
 from syncverify.errors import NoVerdictError, SyncverifyError, UsageError
 from syncverify.plain_text import plain
 from syncverify.trace.source_lines import working_directory
@@ -37,32 +25,42 @@ def main(context_object: object = None) -> None:
     """Run the command line and exit; see `WHOLE_PROCESS`."""
     _prepare_process()
     try:
-        with handling_interrupts(lambda *_: leave_interrupted()):
+        with process_exit.handling_interrupts(
+            lambda *_: process_exit.leave_interrupted()
+        ):
             code = cli.main(standalone_mode=False, obj=context_object)
-        leave(code or 0)
+        process_exit.leave(code or 0)
     except click.ClickException as error:
-        complain(error.format_message(), BAD_USAGE)
+        process_exit.complain(error.format_message(), process_exit.BAD_USAGE)
     except UsageError as error:
-        complain(str(error), BAD_USAGE)
+        process_exit.complain(str(error), process_exit.BAD_USAGE)
     except BrokenPipeError:  # as in `| head -1`
         _drop_stdout()
-        leave(BROKEN_PIPE)
+        process_exit.leave(process_exit.BROKEN_PIPE)
     except NoVerdictError as error:
-        click.echo(f"{COMMAND_NAME}: no verdict: {plain(str(error))}", err=True)
-        leave_at_once(HARNESS_FAILED)  # a thread may wait for the rank that was lost
+        click.echo(
+            f"{process_exit.COMMAND_NAME}: no verdict: {plain(str(error))}", err=True
+        )
+        process_exit.leave_at_once(
+            process_exit.HARNESS_FAILED
+        )  # a thread may wait for the rank that was lost
     except SyncverifyError as error:
-        complain(f"the harness itself failed: {error}", HARNESS_FAILED)
+        process_exit.complain(
+            f"the harness itself failed: {error}", process_exit.HARNESS_FAILED
+        )
     except ImportError as error:  # the error of a subject is a usage error
         if not (error.name or "").startswith("torch"):
             _complain_of_a_fault()
         words = f"torch {version('torch')} is not known to work: {plain(str(error))}. Nothing "
         words += "was judged. Use a release of torch that syncverify was tested with"
-        complain(words, BAD_USAGE)
+        process_exit.complain(words, process_exit.BAD_USAGE)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             _complain_of_a_fault()
         _drop_stdout()
-        complain("cannot print: No space left on device", BAD_USAGE)
+        process_exit.complain(
+            "cannot print: No space left on device", process_exit.BAD_USAGE
+        )
     except Exception:  # noqa: BLE001  # the last resort
         _complain_of_a_fault()
 
@@ -74,11 +72,13 @@ def _complain_of_a_fault() -> NoReturn:
         from syncverify.sim.known_torch import fault_since_the_start
 
         if fault := fault_since_the_start():
-            complain(f"{_CHANGED}: {fault}. Nothing was judged", BAD_USAGE)
+            process_exit.complain(
+                f"{_CHANGED}: {fault}. Nothing was judged", process_exit.BAD_USAGE
+            )
     with suppress(AttributeError, OSError, ValueError):  # as in `complain`
         traceback.print_exc()
     words = "the harness itself failed; please report the traceback above"
-    complain(words, HARNESS_FAILED)
+    process_exit.complain(words, process_exit.HARNESS_FAILED)
 
 
 def _drop_stdout() -> None:
@@ -98,4 +98,4 @@ def _prepare_process() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if not working_directory():
         words = "the working directory was deleted; change to another one"
-        complain(words, BAD_USAGE)
+        process_exit.complain(words, process_exit.BAD_USAGE)

@@ -5,8 +5,6 @@ torch takes seconds to import, and help or a bad argument need none of it. So th
 those that it imports, import no torch. `_later` imports the module that plays when it is called.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -198,10 +196,7 @@ def _play_scenarios(
 
 
 def _play_program(play: Callable[[], int], again: Callable[[str], str]) -> int:
-    """Play in a process of its own; a lost process is no verdict, for its token is not all.
-
-    `again` returns the command that plays a token.
-    """
+    """Play in a process of its own; a lost process is no verdict, for its token is not all."""
     from syncverify.command.owner import after_imports, owned
 
     return owned(after_imports(play), None, again)

@@ -16,8 +16,6 @@ Note [Who owns the end of a command]
     do, end with the owner (`processes/system.py`).
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -1,7 +1,5 @@
 """The process of a command while it plays scenarios: its setup, its part under torchrun."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

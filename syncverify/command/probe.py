@@ -1,24 +1,17 @@
 """The execution of `syncverify probe`: find the contract that a subject keeps."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from syncverify.command.files import check_files
 from syncverify.command.playing import ended, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.progress import SearchProgress
-from syncverify.command.verification.reported_search import (
-    ObservationInterrupted,
-    check_search,
-    run_search,
-)
+from syncverify.command.verification import reported_search
 from syncverify.plain_text import counted
 from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.report.annotations import say_annotations
-from syncverify.report.console import CommandConsole, write, write_json
+from syncverify.report.console import CommandConsole, check_files, write, write_json
 from syncverify.report.observed import (
     comments_of_contract,
     compared,
@@ -27,7 +20,7 @@ from syncverify.report.observed import (
     table_lines,
 )
 from syncverify.report.report import Report
-from syncverify.report.run import annotations_of_run, diagnosis, violation_text
+from syncverify.report.run import annotations_of_run, diagnosis, explanation_of
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.schedule import ScheduleChoice
 from syncverify.scenario.settings import (
@@ -94,7 +87,7 @@ class _Probe:
         try:
             report = self._searched()
             return report if report.violations else self._confirmed(report)
-        except ObservationInterrupted as interrupt:
+        except reported_search.ObservationInterrupted as interrupt:
             self.tell(interrupt.report)
             raise
 
@@ -114,7 +107,7 @@ class _Probe:
             seed=options.seed,
             progress=progress,
         )
-        check_search(self.subject, self.backend, settings)
+        reported_search.check_search(self.subject, self.backend, settings)
         progress.console.print(
             f"probing {options.subject} on {options.backend}: {PROBED_EXAMPLES} plain "
             f"scenarios, then {options.scenarios} of each feature, up to "
@@ -123,25 +116,19 @@ class _Probe:
         observing = Observing(options.scenarios, PROBED_SIMPLER, progress.observed)
         progress.begin(self.subject, self.backend.name, options.seed)
         with progress:
-            return run_search(self.subject, self.backend, settings, observing)
+            search = reported_search.run_search
+            return search(self.subject, self.backend, settings, observing)
 
     def _confirmed(self, report: Report) -> Report:
-        """Search under the found contract, and correct its features until it is kept.
-
-        Few scenarios of a feature may all be right where others are not. A violation of plain
-        steps ends the search, and is in the report.
-
-        Raises:
-            ObservationInterrupted: An interrupt; its report has the ratings so far.
-        """
+        """Search under the found contract, and correct its features until it is kept."""
         tell = self.progress.console.print
         names = {"subject": self.subject.name, "backend": self.backend.name}
         tell("confirming: features that were right or refused, all together")
         try:
             while violation := self._violation_of_found(report):
-                if not list(optional_features(violation.scenario)):
+                if not list(optional_features(violation.scenario)):  # of plain steps
                     return replace(report, violations=(violation,))
-                text = violation_text(violation, **names)
+                text = explanation_of(violation, **names).text()
                 observed = tuple(corrected(report.beyond, violation, text))
                 for old, new in zip(report.beyond, observed, strict=True):
                     if new is not old:
@@ -149,7 +136,7 @@ class _Probe:
                         tell(f"corrected: {words}: {new.summary}")
                 report = replace(report, beyond=observed)
         except KeyboardInterrupt:
-            raise ObservationInterrupted(report) from None
+            raise reported_search.ObservationInterrupted(report) from None
         return report
 
     def _violation_of_found(self, report: Report) -> FoundViolation | None:
@@ -163,7 +150,7 @@ class _Probe:
             seed=options.seed,
             stop_at_first=True,
         )
-        later = run_search(asked, self.backend, settings)
+        later = reported_search.run_search(asked, self.backend, settings)
         if not later.violations:
             return None
         judge = Judge(asked, self.backend, ScheduleChoice(), options.seed)

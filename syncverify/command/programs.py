@@ -1,10 +1,4 @@
-"""The executions of `syncverify simulate`, `record`, `judge` and `parity`: play or judge a program.
-
-A program that asks for what is not simulated raises EnvironmentNotSupportedError. A program that
-cannot be found or played, a wrong option and a file that cannot be written raise UsageError.
-"""
-
-from __future__ import annotations
+"""The executions of `syncverify simulate`, `record`, `judge` and `parity`: play or judge a program."""
 
 import os
 import time
@@ -17,15 +11,9 @@ from unittest.mock import patch
 from rich.console import Console
 
 from syncverify.command import process_exit
-from syncverify.command.files import check_files
 from syncverify.command.recorded import reproduced_line
 from syncverify.errors import EnvironmentNotSupportedError, UsageError
 from syncverify.faces.scripts import recording
-from syncverify.faces.scripts.recording import (
-    Recording,
-    read_recording,
-    write_recording,
-)
 from syncverify.faces.scripts.script import Script
 from syncverify.faces.simulation.program import SimulatedProgram
 from syncverify.faces.simulation.simulate import simulations
@@ -33,7 +21,7 @@ from syncverify.faces.simulation.simulation import Simulation
 from syncverify.faces.whole_step import described as wiring
 from syncverify.faces.whole_step.outcome import Parity
 from syncverify.faces.whole_step.parity import comparisons
-from syncverify.report.console import kept_output, say
+from syncverify.report.console import check_files, kept_output, say
 from syncverify.report.results import publish
 from syncverify.scenario.replay_token import ProgramPlay
 from syncverify.scenario.schedule import Schedule
@@ -98,7 +86,7 @@ def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
             names_torch=options.names_torch,
         )
     for each in folders:
-        write_recording(recorded, each)
+        recording.write_recording(recorded, each)
         say(f"traces: {each}")
     return _judged(recorded, options, expected)
 
@@ -106,11 +94,11 @@ def record(options: RecordOptions, expected: ProgramPlay | None) -> int:
 def judge(options: JudgeOptions) -> int:
     """Judge a folder of traces."""
     check_files(options)
-    return _judged(read_recording(options.folder), options)
+    return _judged(recording.read_recording(options.folder), options)
 
 
 def _judged(
-    recorded: Recording,
+    recorded: recording.Recording,
     options: ReportOptions,
     expected: ProgramPlay | None = None,
 ) -> int:

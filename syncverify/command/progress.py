@@ -60,9 +60,7 @@ class SearchProgress:
 
     def begin(self, subject: Subject, backend: str, seed: int) -> None:
         """Note a search that begins."""
-        self._so_far = Report.without_coverage(
-            subject, backend, seed=seed, is_interrupted=True
-        )
+        self._so_far = Report.of(subject, backend, seed=seed, is_interrupted=True)
         self._began = time.monotonic()
 
     def __enter__(self) -> SearchProgress:

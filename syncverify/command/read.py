@@ -1,7 +1,5 @@
 """The execution of `syncverify read`: judge the flight recorder's dumps of a job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from syncverify.command.process_exit import VIOLATION

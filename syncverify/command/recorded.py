@@ -3,8 +3,6 @@
 No torch is imported here: see Note [Late imports] in `options.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container
 from dataclasses import replace
@@ -49,17 +47,11 @@ def words_of_program(play: ProgramPlay, options: ReplayOptions) -> list[str]:
 
 
 def with_recorded(options: ReplayOptions) -> ReplayOptions:
-    """Return the options of a replay; a report fills in those that the user left out.
-
-    The contract of a report is that of its subject, and no other subject gets it.
-
-    Raises:
-        UsageError: No subject is named, or there is neither a token nor a report.
-    """
+    """Return the options of a replay; a report fills in those that the user left out."""
     name = options.token_or_file
     report = _report(name)
     backend = options.backend or report.get("backend") or "sim"
-    if options.subject:
+    if options.subject:  # which may be another one, and gets no contract of a report
         return replace(options, backend=backend)
     named = report.get("subject")
     if not named:
@@ -99,11 +91,7 @@ def reproduced_line(
     *,
     is_right: bool,
 ) -> str:
-    """Return whether a subject shows a recorded violation again.
-
-    `found` has the identities of the violations that the replay has found; `is_right` tells that
-    it has found nothing.
-    """
+    """Return whether a subject shows a recorded violation again, by the identities of those found."""
     named = f"{expected.property} ({expected.cause})"
     if (expected.property, expected.cause) in found:
         return f"REPRODUCED: {subject} violates {named}"

@@ -1,10 +1,8 @@
 """The execution of `syncverify replay`: play one scenario, compare the violations."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
-from syncverify.command.files import check_files, write_violations
+from syncverify.command.files import write_violations
 from syncverify.command.playing import ended, follow_leader, playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.command.recorded import reproduced_line
@@ -17,10 +15,10 @@ from syncverify.playing.choice import AnyBackend, features_not_played, open_back
 from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.sim import SimBackend
 from syncverify.report.annotations import say_annotations
-from syncverify.report.console import say
+from syncverify.report.console import check_files, say
 from syncverify.report.report import Report
 from syncverify.report.results import account_of, write_account
-from syncverify.report.run import annotations_of_run, violation_text
+from syncverify.report.run import annotations_of_run, explanation_of
 from syncverify.report.text import scenario_lines
 from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.features import optional_features
@@ -57,9 +55,7 @@ def _execute(options: ReplayOptions) -> int:
     with closing(open_backend(backend, found)) as opened:
         follow_leader(opened, found)
         violations = _violations(reproducer, found, opened)
-        report = Report.without_coverage(
-            found, backend, violations, examples=1, is_replay=True
-        )
+        report = Report.of(found, backend, violations, examples=1, is_replay=True)
         missing = FoundViolation(
             Violation(reproducer.property, reproducer.cause, "it does not occur"),
             reproducer.scenario,
@@ -93,7 +89,8 @@ def _comparison(reproducer: Reproducer, report: Report, tensors: str) -> list[st
     violations, subject, backend = report.violations, report.subject, report.backend
     same = [entry for entry in violations if entry.violation.identity == identity]
     texts = [
-        violation_text(entry, **report.names) + "\n" for entry in same or violations
+        explanation_of(entry, **report.names).text() + "\n"
+        for entry in same or violations
     ]
     found = [entry.violation.identity for entry in violations]
     line = reproduced_line(reproducer, found, subject, is_right=not violations)

@@ -1,7 +1,5 @@
 """The execution of `syncverify run`: search, print the report, write it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -10,7 +8,7 @@ from dataclasses import replace
 import click
 from rich.table import Table
 
-from syncverify.command.files import check_files, write_violations
+from syncverify.command.files import write_violations
 from syncverify.command.playing import ended, follow_leader, playing
 from syncverify.command.process_exit import COMMAND_NAME, COVERAGE_GAP, VIOLATION
 from syncverify.command.progress import SearchProgress
@@ -23,7 +21,7 @@ from syncverify.playing.choice import AnyBackend, open_backend
 from syncverify.playing.program.modules import provide_layers
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.report.annotations import say_annotations
-from syncverify.report.console import CommandConsole, say
+from syncverify.report.console import CommandConsole, check_files, say
 from syncverify.report.observed import in_one_line, table_lines
 from syncverify.report.report import Report
 from syncverify.report.results import account_of, write_account
@@ -43,10 +41,7 @@ from syncverify.trace.source_lines import CodeLine
 
 
 def execute(options: RunOptions, began: float) -> int:
-    """Search for violations of a subject, and report them.
-
-    `began` is the value of `time.monotonic()` at which the command began.
-    """
+    """Search for violations of a subject from a moment of `time.monotonic()` on; report them."""
     progress = SearchProgress(
         console=CommandConsole(is_quiet=options.quiet),
         total=options.examples,
@@ -85,19 +80,15 @@ def _execute(options: RunOptions, progress: SearchProgress, began: float) -> int
 
 
 def _search(
-    options: RunOptions,
-    subject: Subject,
-    backend: AnyBackend,
-    progress: SearchProgress,
+    options: RunOptions, subject: Subject, backend: AnyBackend, progress: SearchProgress
 ) -> Report:
     settings: Settings = replace(options, progress=progress)
     if isinstance(backend, TorchrunBackend) and not options.has_ranks:
         settings = replace(settings, ranks=backend.world_size)
     if settings.exhaustive:
         if options.has_ranks:
-            raise UsageError(
-                "an exhaustive search takes its ranks from --scope ranks=N"
-            )
+            words = "an exhaustive search takes its ranks from --scope ranks=N"
+            raise UsageError(words)
         settings = exhaustive_settings(settings, subject.capabilities)
         progress.total = settings.examples
     reported_search.check_search(subject, backend, settings)
@@ -105,9 +96,8 @@ def _search(
     size += f"{counted(settings.ranks, 'rank')}, seed {settings.seed}"
     size += f", focus {settings.focus}" if settings.focus else ""
     if settings.exhaustive:
-        size = (
-            f"all {settings.examples:,} scenarios of {SmallScope.parse(settings.scope)}"
-        )
+        scope = SmallScope.parse(settings.scope)
+        size = f"all {settings.examples:,} scenarios of {scope}"
         size += ", with all schedules; after an interrupt the same command goes on"
     progress.console.print(f"verifying {options.subject} on {settings.backend}: {size}")
     fails_on_wrong = subject.capabilities.fail_on_wrong
@@ -137,11 +127,7 @@ def record_lost(
     lines: Sequence[CodeLine],
     num_runs: int,
 ) -> int:
-    """Record a scenario that loses the process that plays it: in the database and in all files.
-
-    `lines` are the subject's, in a process that kept Python from running. `num_runs` scenarios
-    started. A file that cannot be written raises UsageError.
-    """
+    """Record a scenario that loses the process that plays it: in the database and in all files."""
     subject = resolve(options.subject, options.contract)
     provide_layers(subject.capabilities)  # the scenario may train one
     reproducer = decode(token)
@@ -157,7 +143,7 @@ def record_lost(
         decisions_of(reproducer.schedule),
         tensors=subject.capabilities.tensors,
     )
-    report = Report.without_coverage(
+    report = Report.of(
         subject, options.backend, [found], seed=options.random_seed, examples=num_runs
     )
     say_annotations(options.shown_as, annotations_of_run(report))

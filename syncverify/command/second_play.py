@@ -16,8 +16,6 @@ Note [The second child starts early]
       silence has to be twice as long as that.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The execution of `syncverify waits`: which waits of a subject are needed."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Sequence
@@ -22,7 +20,7 @@ from syncverify.explain.waits.finding import WaitSearch
 from syncverify.plain_text import counted
 from syncverify.playing.announced_counts import with_announced_counts
 from syncverify.report import waits as words
-from syncverify.report.console import CommandConsole, check_folders, write_json
+from syncverify.report.console import CommandConsole, check_files, write_json
 from syncverify.scenario.contract import ContractChoice
 from syncverify.scenario.settings import WaitsOptions
 from syncverify.scenario.small_scope import SmallScope
@@ -38,11 +36,8 @@ _LINES_OF_PROGRESS = 4
 @playing()
 @default_torch_state()
 def execute(options: WaitsOptions) -> int:
-    """Find the word of each wait, print the table and write it.
-
-    A subject that needs processes, or is wrong with all of its waits, raises UsageError.
-    """
-    check_folders(options.json_path, options.html_path)
+    """Find the word of each wait, print the table and write it."""
+    check_files(options)
     subjects = [
         _resolved(name, options.contract) for name in (options.subject, *options.others)
     ]

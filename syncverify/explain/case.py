@@ -1,7 +1,5 @@
 """A violation with its plays: again, and of drawn scenarios to compare with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""The evidence of a violation: facts as values, one class a family.
+"""The evidence of a violation: facts as values, one class a family whose values some code reads.
 
 `report/` makes texts and JSON of them; JSON leaves out the fields without `repr`.
 """
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from typing_extensions import override
 
 from syncverify.judge.ordering.races import Unordered
-from syncverify.trace.records import CollectiveLaunch, GroupMade, MemoryUse, Moment
+from syncverify.trace.records import CollectiveLaunch, GroupMade, MemoryUse
 from syncverify.trace.run import Detail, Fault
 from syncverify.trace.source_lines import CodeLine, Origin, SourceLine, lines_among
 
@@ -77,6 +77,8 @@ class Evidence:
     named: tuple[Origin, ...] = ()
     parting: Parting | None = None  # None where ranks part nowhere
     unordered: Unordered | None = field(default=None, repr=False, compare=False)
+    # More keys of JSON, with values that nothing else reads.
+    facts: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     @property
     def named_lines(self) -> tuple[SourceLine, ...]:
@@ -119,14 +121,6 @@ class DifferentReplicas(Evidence):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ownership(Evidence):
-    """The owner of a gradient."""
-
-    replicas: tuple[int, ...]
-    right_on: tuple[int, ...] = ()  # ranks with the right gradient
-    owner: int | None = None
-
-
 class Mistimed(Evidence):
     """A collective at a moment at which none is allowed."""
 
@@ -186,46 +180,6 @@ def ended(fault: Fault) -> Ended:
         named=fault.named,
         is_of_list=fault.misused == "list",
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left(Evidence):
-    """What a subject leaves behind."""
-
-    hooks: int | None = None  # None where something else is left
-    line: SourceLine | None = None  # first line of a hook that is still called
-    explanation: str | None = None  # what a later gradient contains
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverCap(Evidence):
-    """A bucket beyond its cap."""
-
-    bytes: int
-    cap: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PiledUp(Evidence):
-    """What a subject holds after each step: numbers of objects, or bytes."""
-
-    held: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotOverlapped(Evidence):
-    """Steps without overlap of reduction and backward."""
-
-    possible: int  # steps
-    overlapped: int = 0  # steps
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamChanged(Evidence):
-    """The current stream at the end of a call."""
-
-    moment: Moment
-    stream: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,16 +1,9 @@
-"""What a face reports, as one value: its explanations and its verdict; and their text and JSON.
-
-Each face makes an account of its result: a search in `run.py`, a program in `simulation.py`, a
-training in `whole_step/page.py`, waits in `waits.py`. The writers here and in `html/render.py`,
-`sarif.py` and `annotations.py` know no face.
-"""
-
-from __future__ import annotations
+"""What a face reports, as one value: its explanations and its verdict; and their text and JSON."""
 
 import builtins
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Self
 
 from syncverify.judge.violation import Violation
@@ -19,17 +12,8 @@ from syncverify.report.console import json_numbers
 from syncverify.trace.source_lines import SourceLine
 
 SCHEMA: Final = 3  # of the JSON of all faces
-# Keys of an explanation in JSON, beside its facts.
-_OWN_KEYS: Final = [
-    "property",
-    "cause",
-    "summary",
-    "ranks",
-    "parameters",
-    "hint",
-    "token",
-    "replay",
-]
+# Fields of an explanation that are no keys of its JSON.
+_NO_KEYS: Final = frozenset({"statement", "sections", "lines", "facts"})
 MAX_LINES: Final = 60  # of an explanation: longer lists end in "... and N more"
 
 
@@ -88,7 +72,8 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        own = {name: getattr(self, name) for name in _OWN_KEYS}
+        names = (each.name for each in fields(self) if each.name not in _NO_KEYS)
+        own = {name: getattr(self, name) for name in names}
         values: dict[str, Any] = json_numbers({**own, **self.facts})
         return values
 

@@ -1,7 +1,5 @@
 """The console and the files that commands write to."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -9,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,7 @@ from syncverify.search.whole_file import replace_file
 
 
 class CommandConsole(Console):
-    """A console that shows texts as they are, and raises BrokenPipeError for the caller.
-
-    Texts come from subjects and files. None is markup, and no control character of theirs
-    reaches the terminal.
-    """
+    """A console for texts of subjects and files: without markup and control characters."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, quiet=is_quiet)
@@ -75,19 +70,16 @@ def _kept(name: str, descriptor: int) -> Iterator[None]:
         setattr(sys, name, before)
 
 
-def check_folders(*paths: Path | None) -> None:
+def check_files(options: Any, *others: Path | None) -> None:
     """Raise UsageError for a file in a missing folder, before a search is run for it."""
-    for path in paths:
+    names = (each.name for each in fields(options) if each.name.endswith("_path"))
+    for path in (*(getattr(options, name) for name in names), *others):
         if path is not None and not path.absolute().parent.is_dir():
             raise UsageError(f"cannot write {str(path)!r}: its folder does not exist")
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text and a last newline, or leave an earlier file as it is.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
+    """Write a text and a last newline, or raise UsageError and leave an earlier file as it is."""
     content = (text + "\n").encode(errors="backslashreplace")
     try:
         if path.exists() and not path.is_file():

@@ -1,7 +1,5 @@
 """What the scenarios of a search covered: few lines for a reader, all numbers for a program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -205,10 +203,7 @@ def explored_lines(
     num_failing: int,
     promises_overlap: bool,
 ) -> Iterator[str]:
-    """Yield one line for each kind of run; `num_failing` violations are in replayed ones.
-
-    Overlap is judged where the contract promises it, and measured in each run.
-    """
+    """Yield one line for each kind of run; `num_failing` violations are in replayed ones."""
     if num_replayed:
         yield (
             "saved by earlier runs, and played first: "

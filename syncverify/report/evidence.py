@@ -1,7 +1,5 @@
 """Evidence as JSON, and as events with their titles; a witness as text and as JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -105,10 +103,11 @@ def evidence_json(cause: str, evidence: Evidence) -> dict[str, Any]:
         each.name for each in fields(evidence) if each.repr and each.name not in _COMMON
     ]
     more = _OF_GRADIENTS if isinstance(evidence, WrongGradient) else ()
+    facts = {name: getattr(evidence, name) for name in ("rank", "step", *own, *more)}
     values = {
         name: _plain(value)
-        for name in ("rank", "step", *own, *more)
-        if (value := getattr(evidence, name)) is not None or name in _MAY_BE_NULL
+        for name, value in {**facts, **evidence.facts}.items()
+        if value is not None or name in _MAY_BE_NULL
         if not isinstance(value, Mapping)
     }
     code = {event.words: with_code(event.origins) for event in evidence.events}

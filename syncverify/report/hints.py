@@ -1,7 +1,5 @@
 """Hints: the repair to try first, by cause."""
 
-from __future__ import annotations
-
 from syncverify.judge.causes import ADVICE, CAUSES, VAGUE_CAUSES, VALUE_CAUSES
 from syncverify.judge.evidence import Ended, Evidence, WrongGradient
 from syncverify.judge.properties.copied_buckets import UNPACKED_OTHERWISE
@@ -28,10 +26,7 @@ def certainty(cause: str, evidence: Evidence) -> str:
 
 
 def hint(cause: str, evidence: Evidence) -> str:
-    """Return the repair of a violation to try first.
-
-    Where the constructor or bind() uses a list in a wrong way, the list is likely a group.
-    """
+    """Return the repair of a violation to try first."""
     reduction = evidence.reduction if isinstance(evidence, WrongGradient) else "sum"
     parting = evidence.parting
     if parting and parting.crossed:
@@ -42,6 +37,7 @@ def hint(cause: str, evidence: Evidence) -> str:
         return words + ADVICE["loops"]
     if not (is_exception(cause) and isinstance(evidence, Ended)):
         return words
+    # A list that bind() uses in a wrong way is likely a group.
     if evidence.is_of_list and evidence.phase == "bind":
         words += ADVICE["groups"].format(argument=evidence.groups or "param_groups")
     return words

@@ -1,7 +1,5 @@
 """Features beyond the contract: their ratings, the table of them, and the contract that they make."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -62,13 +60,8 @@ class ObservedFeature:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, without the empty ones."""
         more = {key: getattr(self, key) for key in _TEXTS if getattr(self, key)}
-        scenarios = {**self.counts}
-        return {
-            "feature": self.feature,
-            "word": self.rating,
-            "scenarios": scenarios,
-            **more,
-        }
+        own = {"feature": self.feature, "word": self.rating}
+        return {**own, "scenarios": {**self.counts}, **more}
 
 
 def with_rating(
@@ -84,11 +77,7 @@ def table_lines(
     is_violated: bool = False,
     fails_on_wrong: bool = False,
 ) -> Iterator[str]:
-    """Yield the table, worst features first; no line without features.
-
-    `is_violated` says that the subject violates its contract as well, and `fails_on_wrong`
-    that a wrong feature fails the run.
-    """
+    """Yield the table, worst features first; no line without features."""
     if not observed:
         return
     scenarios = counted(sum(each.num_scenarios for each in observed), "scenario")
@@ -205,8 +194,7 @@ def corrected(
     """Return features, with a worse rating for those of a scenario that violates the found contract.
 
     A feature that was right in each scenario and raises in another one is refused, until its
-    error turns out to be unclear. Each summary names the other features of the scenario. The
-    diagnosis is the violation as text.
+    error turns out to be unclear. The diagnosis is the violation as text.
     """
     blamed = set(map(str, optional_features(found.scenario)))
     corrected = [*observed]
@@ -229,11 +217,8 @@ def corrected(
 
 
 def compared(own: Capabilities, observed: Sequence[ObservedFeature]) -> Iterator[str]:
-    """Yield a line for each feature whose rating differs from the promise of a contract.
-
-    A contract of plain steps alone is compared with nothing.
-    """
-    if own.asks_plain_steps_alone:
+    """Yield a line for each feature whose rating differs from the promise of a contract."""
+    if own.asks_plain_steps_alone:  # there is no promise to compare with
         return
     for each in observed:
         feature, rating = Feature.of(each.feature), each.rating

@@ -1,7 +1,5 @@
 """Lines of a subject that no scenario ran, with the condition that kept them from it."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 import linecache
@@ -43,7 +41,7 @@ class LineCoverage:
 
     files: tuple[str, ...] = ()  # those of which a function ran
     num_lines: int = 0  # that can run there
-    num_idle: int = 0  # of those, that never ran
+    num_played: int = 0  # of those, that ran
     # Those behind a condition on the device or the backend come first.
     idle: tuple[IdleLines, ...] = ()
 
@@ -55,16 +53,16 @@ class LineCoverage:
         return cls(
             tuple(sorted(files)),
             sum(len(lines.all) for lines in files.values()),
-            sum(len(lines.all - lines.played) for lines in files.values()),
+            sum(len(lines.all & lines.played) for lines in files.values()),
             tuple(idle),
         )
 
     def brief(self) -> Iterator[str]:
         """Yield a line with numbers, if lines were counted."""
         if self.num_lines:
-            count, played = len(self.files), self.num_lines - self.num_idle
+            count = len(self.files)
             where = ", ".join(self.files) if count <= _NAMED_FILES else f"{count} files"
-            yield f"lines: {played:,} of {self.num_lines:,} in functions of {where} ran"
+            yield f"lines: {self.num_played:,} of {self.num_lines:,} in functions of {where} ran"
 
     def lines(self) -> Iterator[str]:
         """Yield a line with numbers, and one for each of the first ranges."""
@@ -81,13 +79,12 @@ class LineCoverage:
                 "no line of the subject was counted: it is not Python, or runs in "
                 "other processes"
             )
-        played = self.num_lines - self.num_idle
-        if 100 * played >= percent * self.num_lines:
+        if 100 * self.num_played >= percent * self.num_lines:
             return None
         named = ", ".join(map(str, self.idle[:_NAMED]))
         return (
             f"expected {percent:g} % of the lines in functions of the subject to run, but "
-            f"{played} of {self.num_lines} did; never: {named}; name in the contract the "
+            f"{self.num_played} of {self.num_lines} did; never: {named}; name in the contract the "
             "features that lead there, play more examples, or test these lines otherwise"
         )
 
@@ -95,7 +92,7 @@ class LineCoverage:
         """Return plain JSON values."""
         return {
             "all": self.num_lines,
-            "played": self.num_lines - self.num_idle,
+            "played": self.num_played,
             "never": [*map(asdict, self.idle)],
         }
 

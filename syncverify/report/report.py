@@ -1,7 +1,5 @@
 """The report of a search: subject, coverage and violations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,14 +76,14 @@ class Report(Rendered):
     campaign: Path | None = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def without_coverage(
+    def of(
         cls,
         subject: Subject,
         backend: str,
         violations: Iterable[FoundViolation] = (),
         **others: Any,
     ) -> Self:
-        """Return a report of scenarios that no search has counted; `others` are more fields."""
+        """Return a report of a subject; `others` are more fields."""
         return cls(
             subject.name,
             backend,
@@ -118,11 +116,7 @@ class Report(Rendered):
     def gap(
         self, percent_of_pairs: float | None, percent_of_lines: float | None = None
     ) -> str | None:
-        """Return why a report without violations is no pass; None if it is one.
-
-        Percentages are of the pairs of features that must occur, and of the lines in the subject's
-        functions that must run; None requires nothing, as for one scenario alone.
-        """
+        """Return why a report without violations is no pass; None if it is one."""
         if self.examples == 0 and not self.violations:  # saved ones are played first
             return "no scenario was judged, so nothing is known; raise the time limit"
         if self.verifies_nothing:

@@ -1,7 +1,5 @@
 """The account of each kind of result, and the files of a result."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -34,11 +32,7 @@ def account_of(result: Rendered) -> Account:
 
 
 def write_page(result: Rendered, path: Path) -> None:
-    """Write the page of a result.
-
-    Raises:
-        UsageError: The file cannot be written.
-    """
+    """Write the page of a result; raise UsageError where that fails."""
     # Late, as the template engine is needed for this file alone.
     from syncverify.report.html.render import rendered
 
@@ -46,11 +40,7 @@ def write_page(result: Rendered, path: Path) -> None:
 
 
 def publish(result: Rendered, options: ReportOptions) -> None:
-    """Print the text of a result, and write the files that have a path.
-
-    Raises:
-        UsageError: A file cannot be written.
-    """
+    """Print the text of a result, and write the files that have a path."""
     account = account_of(result)
     say_annotations(options.shown_as, annotations_of(account))
     say(account.text())
@@ -60,11 +50,7 @@ def publish(result: Rendered, options: ReportOptions) -> None:
 
 
 def write_account(account: Account, options: ReportOptions, **others: None) -> None:
-    """Write an account as JSON, with `others` in it, and as SARIF, each if it has a path.
-
-    Raises:
-        UsageError: A file cannot be written.
-    """
+    """Write an account as JSON, with `others` in it, and as SARIF, each if it has a path."""
     write_json(options.json_path, account.to_json() | others)
     if options.sarif_path is not None:
         write_json(options.sarif_path, sarif_log(account))

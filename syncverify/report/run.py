@@ -1,7 +1,5 @@
 """The account of a search: each violation with its scenario, its diagnosis and its token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -75,11 +73,6 @@ def diagnosis(report: Report) -> str:
     return account_of(report).text()
 
 
-def violation_text(entry: FoundViolation, **names: str) -> str:
-    """Describe one violation in lines; `names` are those of `explanation_of`."""
-    return explanation_of(entry, **names).text()
-
-
 def explanation_of(
     entry: FoundViolation, *, subject: str, backend: str, contract: str = ""
 ) -> Explanation:
@@ -106,6 +99,11 @@ def _sections(entry: FoundViolation) -> list[list[str] | str]:
     above = (e if isinstance(e, str) else "\n".join(e) for e in seen)
     shown = "\n".join([violation.summary, *above])
     deciders = [e for e in entry.deciders if not entry.fix and str(e.line) not in shown]
+    timing = [
+        f"    timing, decision {number}: {decision.meaning}"
+        for number, decision in enumerate(entry.decisions)
+        if decision.chosen
+    ]
     fixed = list[str]()
     if fix := entry.fix:
         about = (
@@ -123,7 +121,7 @@ def _sections(entry: FoundViolation) -> list[list[str] | str]:
         "",
         f"  {run}",
         [f"  {line}" for line in parameters],
-        [f"  {line}" for line in text.schedule_lines(entry.decisions)],
+        timing,
         "",
         f"  cause:      {cause}, {certainty(cause, violation.evidence)}",
         *fixed,
@@ -138,9 +136,8 @@ def _of_kind(entry: FoundViolation, *, is_consequence: bool) -> list[RelatedViol
 def _what_was_seen(entry: FoundViolation) -> Iterator[list[str] | str]:
     """Yield all lines that belong to the summary, each line once."""
     evidence, shown = entry.violation.evidence, set[CodeLine]()
-    yield text.events_with_code(
-        [event for event in evidence.events if not event.words], shown
-    )[1:]
+    of_summary = [event for event in evidence.events if not event.words]
+    yield text.events_with_code(of_summary, shown)[1:]
     if isinstance(evidence, WrongGradient):
         yield f"  {'expected:':<11} {numbers_text(evidence.expected)}"
     if isinstance(evidence, WrongGradient | FrozenGradient):

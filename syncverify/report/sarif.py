@@ -6,15 +6,13 @@ definition of the subject's class. GitHub does not show a result without a locat
 Source: "SARIF support for code scanning" in GitHub's documentation.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from importlib.metadata import version
 from typing import Any
 
 from syncverify.report.account import Account, Explanation
-from syncverify.report.guilty_line import guilty_line, path_in_checkout
+from syncverify.report.annotations import guilty_line, path_in_checkout
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 # GitHub matches the results of two commits by this key of `partialFingerprints` alone.

@@ -1,7 +1,5 @@
 """A simulation as text, JSON and page: each violation, and the schedules that were played."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any, Final
 

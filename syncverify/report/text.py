@@ -1,7 +1,5 @@
 """The words of a search: its verdict, its scenarios, and what is said in brief."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +18,6 @@ from syncverify.scenario.feature_row import Feature
 from syncverify.scenario.feature_table import FEATURES, PLAIN, meaning
 from syncverify.scenario.layout import mesh_of
 from syncverify.scenario.scenario import Scenario
-from syncverify.scenario.schedule import Decision
 from syncverify.trace.source_lines import CodeLine, with_code
 
 _UNSHARDED = {
@@ -117,12 +114,9 @@ def events_with_code(
 def scenario_lines(
     scenario: Scenario, tensors: str = "dtensor", title: str = SCENARIO
 ) -> Iterator[str]:
-    """Describe a scenario, one line for the run and one per parameter.
+    """Describe a scenario in lines: parameters that differ in their names alone share one.
 
-    Three and more parameters that differ in their names alone share a line.
-
-    `tensors` is that of the contract: `local` parameters have no placements. `title` says
-    whether it is the smallest.
+    `tensors` is that of the contract: `local` parameters have no placements.
     """
     counts, mesh = ", ".join(map(str, scenario.accumulations)), scenario.mesh
     yield f"{title}: {counted(mesh.num_ranks, 'rank')}, mesh ({_axes(mesh)})"
@@ -143,13 +137,6 @@ def scenario_lines(
             names = [f"{names[0]} to {names[-1]}, {len(names)} parameters"]
         for name in names:
             yield f"  {name}: {words}"
-
-
-def schedule_lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """Yield one line per decision about timing that differs from the default."""
-    for number, decision in enumerate(decisions):
-        if decision.chosen:
-            yield f"  timing, decision {number}: {decision.meaning}"
 
 
 def _axes(mesh: specs.MeshSpec) -> str:

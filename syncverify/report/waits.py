@@ -1,22 +1,17 @@
 """The answers about waits as text, JSON and page: a table by line, a bound, and a verdict."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
+from syncverify.explain.waits import exposed_time
 from syncverify.explain.waits.answers import (
     NEED_WORDS,
     Answer,
     AnsweredWaits,
     PlayedSubject,
     WhyUndecided,
-)
-from syncverify.explain.waits.exposed_time import (
-    HOST_MICROSECONDS,
-    OPERATOR_MICROSECONDS,
 )
 from syncverify.plain_text import counted
 from syncverify.report.account import Account
@@ -67,12 +62,11 @@ def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
         more = f", and {each.num_drawn:,} drawn on {limit}" if each.num_drawn else ""
         yield f"bound{name}: all {each.num_in_scope:,} scenarios of {waits.scope}{more}"
         first = f"syncverify replay {each.wrong[0]} {each.name}" if each.wrong else ""
+        num_wrong = len(each.wrong)
         numbers = {
             "refused by the subject, as its contract allows": each.num_refused,
             "left out, which the simulated machine refuses": each.num_not_simulated,
-            f"left out, which break with all waits; the first: {first}": len(
-                each.wrong
-            ),
+            f"left out, which break with all waits; the first: {first}": num_wrong,
         }
         for words, number in numbers.items():
             if number:
@@ -85,8 +79,8 @@ def bound_lines(waits: AnsweredWaits) -> Iterator[str]:
     link = waits.link
     yield (
         f"times: a link of {link.latency_microseconds:g} us and "
-        f"{link.gigabytes_per_second:g} GB/s, {OPERATOR_MICROSECONDS:g} us an operator, "
-        f"{HOST_MICROSECONDS:g} us to queue it"
+        f"{link.gigabytes_per_second:g} GB/s, {exposed_time.OPERATOR_MICROSECONDS:g} us an operator, "
+        f"{exposed_time.HOST_MICROSECONDS:g} us to queue it"
     )
 
 
@@ -106,6 +100,7 @@ _FIRST_WRONG: Final = 3  # tokens: hundreds are pages of text
 def account_of(waits: AnsweredWaits) -> Account:
     """Return the account of waits: none of them is a violation."""
     # Green says that nothing is to do: a superfluous wait is to be removed.
+    bound = {"scope": str(waits.scope), "ranks": waits.max_ranks, "seed": waits.seed}
     all_needed = len(waits.with_word("needed")) == len(waits.answers)
     return Account(
         subject=waits.names,
@@ -115,11 +110,7 @@ def account_of(waits: AnsweredWaits) -> Account:
         facts={
             **{word: len(waits.with_word(word)) for word in NEED_WORDS},
             "subjects": [*map(_subject, waits.subjects)],
-            "bound": {
-                "scope": str(waits.scope),
-                "ranks": waits.max_ranks,
-                "seed": waits.seed,
-            },
+            "bound": bound,
             "link": asdict(waits.link),
             "waits": [*map(_answer, waits.answers)],
         },

@@ -22,7 +22,7 @@ from syncverify.errors import RunEndedError
 from syncverify.playing.gloo import GlooBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.processes import silence
-from syncverify.report.run import violation_text
+from syncverify.report.run import explanation_of
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
 from syncverify.search.found_violation import FoundViolation
@@ -233,7 +233,9 @@ def assert_ends(
     assert first.identity == (PROPERTIES.get(cause, "every_rank_finishes"), cause)
     assert first.ranks == ranks
     reported = FoundViolation(first, TWO_BUCKETS)
-    text = violation_text(reported, subject=subject.__name__, backend=backend.name)
+    text = explanation_of(
+        reported, subject=subject.__name__, backend=backend.name
+    ).text()
     assert re.search(f"^ +{place}", text, re.MULTILINE), text
     assert violations(ViewBuckets, TWO_BUCKETS, backend) == []  # no poison is left
 

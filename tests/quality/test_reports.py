@@ -14,7 +14,7 @@ from syncverify.judge.properties import check
 from syncverify.playing.fake import FakeBackend
 from syncverify.playing.sim import SimBackend
 from syncverify.report.evidence import remedy_of
-from syncverify.report.run import violation_text
+from syncverify.report.run import explanation_of
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE
 from syncverify.search.found_violation import FoundViolation
@@ -76,7 +76,7 @@ def test_report_helps_a_tired_engineer(report: Report) -> None:
     shown = {each.identity: each for each in check(scenario, run, subject.capabilities)}
     assert {each.property for each in shown.values()} == {identity[0], *report.also}
     reported = FoundViolation(shown[identity], scenario)
-    text = violation_text(reported, subject="Subject", backend="sim")
+    text = explanation_of(reported, subject="Subject", backend="sim").text()
     assert report.says in with_code(text)
     assert_is_whole(text, reported)
 

@@ -9,7 +9,7 @@ import pytest
 from studies.redteam.right.waits import PollsAlone, QueriesAnEvent
 from syncverify.judge.properties import check
 from syncverify.playing.sim import SimBackend
-from syncverify.report.run import violation_text
+from syncverify.report.run import explanation_of
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.schedule import DEFAULT_SCHEDULE, Schedule, ScheduleChoice
@@ -94,7 +94,7 @@ def test_defect_of_timing_is_found_and_replays(
     assert found.scenario.mesh.shape == (2,)
     (needed,) = (d.meaning for d in found.decisions if d.chosen)
     assert re.fullmatch(meaning, needed)
-    assert f": {needed}\n" in violation_text(found, subject="S", backend="sim")
+    assert f": {needed}\n" in explanation_of(found, subject="S", backend="sim").text()
     reproducer = decode(found.token)
     decisions = Decisions(SchedulePolicy(reproducer.schedule))
     again = SimBackend().run(reproducer.scenario, resolve(subject), decisions)

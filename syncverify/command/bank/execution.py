@@ -1,7 +1,5 @@
 """The execution of `syncverify bank`: play entries, print a table of results, write it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -17,7 +15,7 @@ from syncverify.command.playing import playing
 from syncverify.command.process_exit import VIOLATION
 from syncverify.errors import UsageError
 from syncverify.plain_text import counted, noun_of
-from syncverify.report.console import CommandConsole, check_folders, write_json
+from syncverify.report.console import CommandConsole, check_files, write_json
 from syncverify.scenario.settings import BankOptions
 from syncverify.subjects.bugbank.catalogue import entries, entry_of
 from syncverify.subjects.bugbank.entry import Entry
@@ -35,7 +33,7 @@ def execute(options: BankOptions) -> int:
     """Play the bank and print its table; raise UsageError for an unknown id, or nothing to play."""
     named = [entry_of(entry_id) for entry_id in dict.fromkeys(options.only)]
     chosen = named or entries()
-    check_folders(options.json_path)
+    check_files(options)
     playable = [entry for entry in chosen if entry.runs_on(options.backend)]
     missing = [entry.name for entry in chosen if not entry.runs_on(options.backend)]
     verb = "takes" if len(missing) == 1 else "take"

@@ -22,7 +22,7 @@ from syncverify.judge.properties.collectives import accumulation_is_local_until_
 from syncverify.playing.program.graphs.custom_function import INTO_ONE_STORAGE
 from syncverify.playing.program.two_synchronizers import TwoSynchronizers
 from syncverify.playing.sim import SimBackend
-from syncverify.report.console import check_folders, say
+from syncverify.report.console import check_files, say
 from syncverify.scenario.feature_table import EVENTS, FEATURES, PLAIN
 from syncverify.scenario.features import optional_features
 from syncverify.scenario.replay_token import Reproducer, load
@@ -46,7 +46,7 @@ _TIME_LIMIT_SECONDS = 120.0
 def execute(options: ExportOptions) -> int:
     """Write the script of a recorded violation; raise UsageError if no script can show it."""
     subject, script = options.subject, options.script
-    check_folders(script)
+    check_files(options, script)
     if script.exists():
         raise UsageError(f"{str(script)!r} exists already; hint: name another file")
     reproducer = load(options.token_or_file)

@@ -1,7 +1,5 @@
 """The parameters of a scenario, and tensors, as lines of a script."""
 
-from __future__ import annotations
-
 import keyword
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The text of a script that shows a wrong gradient with torch and the subject alone."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping

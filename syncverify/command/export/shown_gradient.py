@@ -1,7 +1,5 @@
 """The gradient that a script shows: a moment of a run, and the right value there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest

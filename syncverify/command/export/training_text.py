@@ -1,7 +1,5 @@
 """The training program of a scenario as lines of a script, up to one moment."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,9 +1,7 @@
 """Assert that a scenario that was played is right."""
 
-from __future__ import annotations
-
 from syncverify.faces.one_play import PlayedScenario
-from syncverify.report.run import violation_text
+from syncverify.report.run import explanation_of
 from syncverify.search.isolation import is_reported, unexplained
 
 
@@ -23,14 +21,7 @@ def assert_right(played: PlayedScenario) -> None:
 
 
 def _message(played: PlayedScenario) -> str:
-    first = played.violations[0].violation
-    texts = [
-        violation_text(
-            entry,
-            subject=played.subject,
-            backend=played.backend,
-            contract=played.contract,
-        )
-        for entry in played.violations
-    ]
+    first, backend = played.violations[0].violation, played.backend
+    names = {"subject": played.subject, "backend": backend, "contract": played.contract}
+    texts = [explanation_of(each, **names).text() for each in played.violations]
     return "\n\n".join([f"{first.property}: {first.summary}", *texts])

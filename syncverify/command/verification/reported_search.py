@@ -1,7 +1,5 @@
 """Verify on an open backend: replay saved violations, search for new ones, report both."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from dataclasses import replace
@@ -9,18 +7,14 @@ from dataclasses import replace
 from syncverify.errors import UsageError
 from syncverify.explain.repair.diagnosis import all_diagnosed
 from syncverify.playing.announced_counts import with_announced_counts
-from syncverify.playing.choice import (
-    AnyBackend,
-    features_not_played,
-    limits_of,
-)
+from syncverify.playing.choice import AnyBackend, features_not_played, limits_of
 from syncverify.playing.torchrun import TorchrunBackend
 from syncverify.progress import SilentProgress
 from syncverify.report import coverage
 from syncverify.report.observed import ObservedFeature
 from syncverify.report.played_lines import LineCoverage
 from syncverify.report.report import NotTried, Report
-from syncverify.report.run import violation_text
+from syncverify.report.run import explanation_of
 from syncverify.scenario.bounds import check_ranks
 from syncverify.scenario.schedule import ScheduleChoice, num_scenarios_by_extent
 from syncverify.scenario.settings import Settings
@@ -35,10 +29,7 @@ from syncverify.search.observation import (
     features_beyond,
     observe,
 )
-from syncverify.search.result import (
-    SearchResult,
-    merged,
-)
+from syncverify.search.result import SearchResult, merged
 from syncverify.search.saved_violations import (
     KeepingProgress,
     Replay,
@@ -67,16 +58,9 @@ def with_features(
     subject: Subject,
     backend: Backend,
     observing: Observing,
-    known: Collection[Identity],
+    known: Collection[Identity],  # of plain steps, which say nothing of a feature
 ) -> Report:
-    """Return the report of a search with an entry for each feature that the contract lacks.
-
-    `known` has the identities of violations of plain training steps, which say nothing of a
-    feature.
-
-    Raises:
-        ObservationInterrupted: An interrupt; features that it met are not tried.
-    """
+    """Return the report of a search with an entry for each feature that the contract lacks."""
     features = features_beyond(subject.capabilities)
     observed = list[ObservedFeature]()
     observations = observe(subject, backend, observing, features, known)
@@ -89,7 +73,7 @@ def with_features(
                 texts = {
                     "summary": found.violation.summary,
                     "token": found.token,
-                    "diagnosis": violation_text(found, **report.names),
+                    "diagnosis": explanation_of(found, **report.names).text(),
                 }
             rating, counts = observation.rating, dict(observation.counts)
             each = ObservedFeature(feature, rating, counts, observation.reason, **texts)
@@ -111,14 +95,7 @@ def run_search(
     settings: Settings,
     observing: Observing | None = None,
 ) -> Report:
-    """Search on an open backend.
-
-    `observing` says how features beyond the contract are observed; None observes none.
-
-    Raises:
-        UsageError: A setting cannot be used with the subject or the backend.
-        ObservationInterrupted: An interrupt after the search, with its report.
-    """
+    """Search on an open backend, then observe features beyond the contract, unless it is None."""
     started = time.monotonic()
     check_search(subject, backend, settings)
     notes = limits_of(backend.name, subject.capabilities)
@@ -199,16 +176,16 @@ def _report(
         bound = coverage.Bound(
             scope, settings.examples, num_played, statistics.schedules, len(found)
         )
-    return Report(
-        subject=subject.name,
-        backend=backend.name,
+    # From a list: the search for a fix looks at all objects of the process, and must not meet a
+    # tuple that Python has yet to give its size.
+    return Report.of(
+        subject,
+        backend.name,
+        found,
         seed=settings.random_seed,
         examples=result.num_examples,
         seconds=result.seconds,
         coverage=result.coverage.table(),
-        # From a list: the search for a fix looks at all objects of the process, and must
-        # not meet a tuple that Python has yet to give its size.
-        violations=tuple(found),
         schedules=num_scenarios_by_extent(statistics.schedules),
         explored=tuple(
             coverage.explored_lines(
@@ -219,8 +196,6 @@ def _report(
             )
         ),
         summary=coverage.CoverageSummary.of(result.coverage),
-        contract=own.in_words(),
-        contract_choice=subject.contract_choice,
         fails_on_wrong=own.fail_on_wrong,
         lines=LineCoverage.of(statistics.lines),
         num_refused=statistics.num_refused,
@@ -264,10 +239,7 @@ def _check_numbers(backend: AnyBackend, settings: Settings) -> None:
         if value is not None and not value > 0:
             raise UsageError(f"expected {name} > 0, got {value}")
     check_ranks(backend.name, ranks)
-    cluster, of_one = (
-        settings.cluster,
-        "torchrun's processes are the ranks of one search",
-    )
+    cluster = settings.cluster
     if cluster is not None and jobs > 1:
         raise UsageError(
             f"expected jobs or a cluster, got {jobs} jobs and {cluster!r}: workers of this "
@@ -275,7 +247,10 @@ def _check_numbers(backend: AnyBackend, settings: Settings) -> None:
         )
     if not isinstance(backend, TorchrunBackend):
         return
-    most = backend.world_size
+    most, of_one = (
+        backend.world_size,
+        "torchrun's processes are the ranks of one search",
+    )
     if cluster is not None:
         raise UsageError(f"expected no cluster, got {cluster!r}: {of_one}")
     if ranks > most:

@@ -91,7 +91,6 @@ def _gradients(scenario: Scenario, rank: int) -> Iterator[_Bucket]:
 
 
 def _filled(gradients: Iterable[_Bucket], cap: int) -> Iterator[_Bucket]:
-    """Yield the buckets that are filled up to the cap, one after the other."""
     filling = dict[object, _Bucket]()
     for each in gradients:
         known = filling.get(each.kind)
@@ -162,8 +161,7 @@ class Style(NamedTuple):
 def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
     """Name what gets worse by a change, or that too few scenarios can be compared; None if nothing.
 
-    The costs are those of the same scenarios with the change. None is played after one that is
-    worse.
+    The costs are those of the same scenarios; none is played after one that is worse.
     """
     style = Style.of(before)
     for measured, cost in zip(before, after, strict=True):
@@ -171,8 +169,10 @@ def regression(before: Sequence[Measured], after: Iterable[Cost]) -> str | None:
             worse: Iterable[str] = worse_than_right(measured, cost)
         elif measured.reaches_end:
             worse = _worse_than_wrong(measured, cost, style)
-        else:
-            worse = _more_than_needed(measured, cost, style)
+        else:  # compared with what is needed
+            most = _accepted(measured.needs, alone=style.launches_alone is not False)
+            is_more = cost.reductions > max(measured.cost.reductions, most)
+            worse = ["more launches than the program needs"] if is_more else []
         for words in worse:
             return words
     several = [m for m in before if m.scenario.mesh.num_ranks > 1 and m.needs.num_bytes]
@@ -216,13 +216,6 @@ def _worse_than_wrong(measured: Measured, after: Cost, style: Style) -> Iterator
         yield "more memory"
 
 
-def _more_than_needed(measured: Measured, after: Cost, style: Style) -> Iterator[str]:
-    """Compare with what is needed: the unchanged subject does not reach the end."""
-    most = _accepted(measured.needs, alone=style.launches_alone is not False)
-    if after.reductions > max(measured.cost.reductions, most):
-        yield "more launches than the program needs"
-
-
 def _fills_launches(before: Cost, after: Cost) -> bool:
     """Tell whether the same launches only have more bytes, which move the mean share."""
     added = after.early_bytes - before.early_bytes
@@ -231,11 +224,10 @@ def _fills_launches(before: Cost, after: Cost) -> bool:
 
 
 def _at_the_rate(count: int, before: Cost, after: Cost) -> int:
-    """Return the launches that the bytes take with a change, if `count` took those before it.
-
-    Launches without a byte, such as of parts that were rounded down to nothing, may get some.
-    """
-    if not before.reduced_bytes:
+    """Return the launches that the bytes take with a change, if `count` took those before it."""
+    if (
+        not before.reduced_bytes
+    ):  # parts were rounded down to nothing, and may get bytes
         return count
     return math.ceil(count * after.reduced_bytes / before.reduced_bytes)
 

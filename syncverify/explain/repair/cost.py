@@ -13,8 +13,6 @@ Note [A cost that two runs share]
     | peak bytes | a copy of each bucket, a list that is never cleared |
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -64,11 +62,7 @@ class Cost:
 
 
 class MeasuringRecorder(RankRecorder):
-    """A recorder that also keeps all operators, and notes how much memory lives at one time.
-
-    It looks after an operator, at a launch, and at the return of a call. Autograd's own memory
-    counts wherever a launch is.
-    """
+    """A recorder that also keeps all operators, and notes how much memory lives at one time."""
 
     def __init__(self) -> None:
         super().__init__()

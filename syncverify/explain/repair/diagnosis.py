@@ -20,8 +20,6 @@ Note [A fix was played]
     before backward ends, and of equals the shortest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -127,17 +125,13 @@ def _with(entry: FoundViolation, other: FoundViolation) -> FoundViolation:
 def diagnosed(
     entry: FoundViolation, subject: Subject, backend: AnyBackend
 ) -> FoundViolation:
-    """Return the violation with its lines and a fix, and a witness if it is about order.
-
-    The witness is a legal order with a wrong gradient. Only `sim` can play a chosen order,
-    and a changed subject.
-    """
+    """Return the violation with its lines and a fix, and a witness if it is about order."""
     evidence = entry.violation.evidence
     if is_exception(entry.violation.cause) and isinstance(evidence, Ended):
         # The error may name the subject's argument for groups.
         evidence = replace(evidence, groups=subject.groups_argument)
         entry = replace(entry, violation=replace(entry.violation, evidence=evidence))
-    if not isinstance(backend, SimBackend):
+    if not isinstance(backend, SimBackend):  # no other one can play what is chosen
         return entry
     entry = replace(entry, left_over=left_over(Case(entry, subject, backend)))
     case = Case(entry, subject, backend)

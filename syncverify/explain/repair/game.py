@@ -1,7 +1,5 @@
 """Play the scenario of a violation, and others, with changes of the subject's source."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap
@@ -235,7 +233,6 @@ class Game(Case):
         edit: Edit | None,
         recorders: Sequence[MeasuringRecorder] | None = None,
     ) -> Run | None:
-        """Play a scenario; return None if the change cannot be made."""
         is_own = scenario == self.found.scenario
         schedule = self.found.schedule if is_own else Schedule()
         try:

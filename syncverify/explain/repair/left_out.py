@@ -16,8 +16,6 @@ Note [The rest of a division]
     is shown only if its rest is as large as what was not reduced: in elements or in parameters.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math
@@ -52,9 +50,7 @@ from syncverify.trace.source_lines import (
 _NUM_SHOWN: Final = 2
 _NOT_LAUNCHED: Final = frozenset({"not_reduced", "not_reset"})
 # Causes of a gradient, or of a part of one, that other ranks' contributions are missing from.
-_OF_A_REST: Final = frozenset(
-    {"not_reduced", "partly_wrong", "rank_contribution_missing"}
-)
+_OF_A_REST: Final = {"not_reduced", "partly_wrong", "rank_contribution_missing"}
 _MAX_DIVISIONS: Final = 8
 # The methods that have to clear state before the next step.
 _METHODS: Final[Mapping[str, str]] = {
@@ -70,10 +66,7 @@ _METHODS: Final[Mapping[str, str]] = {
 
 
 def left_out(case: Case) -> tuple[LeftOut, ...]:
-    """Return the places in the subject of a missing launch, a missing wait or missing cleaning.
-
-    Causes that have lines of their own have no places.
-    """
+    """Return the places in the subject of what is missing; see Note [Places of what is missing]."""
     found, cause = case.found, case.found.violation.cause
     if cause == "read_before_reduced":
         return _partly_waited(case)
@@ -101,10 +94,7 @@ def left_out(case: Case) -> tuple[LeftOut, ...]:
 
 
 def _kept_rightly(case: Case) -> set[SourceLine] | None:
-    """Return the statements that keep a collective from running in right scenarios.
-
-    The value is None where no drawn scenario with a reduction is right.
-    """
+    """Return the statements that keep a collective from running where all is right, if known."""
     places = list[set[SourceLine]]()
     for scenario, run in case.right_scenarios():
         if any(each.reduces for each in launches_of_step(run.ranks[0].trace, 0)):

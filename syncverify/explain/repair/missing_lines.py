@@ -21,8 +21,6 @@ Note [Values to set back]
     | `self.buckets[0].ready` holds 1 element | a loop over the buckets: `each.ready.clear()` |
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import re
@@ -59,7 +57,6 @@ def missing_calls(source: Source) -> Iterator[Edit]:
 def _sent_by_wait(
     source: Source, methods: dict[str, ast.FunctionDef]
 ) -> Iterator[Edit]:
-    """Call a method that communicates, first of all in `wait()`."""
     wait = methods["wait"]
     for name, method in methods.items():
         call = f"self.{name}()"
@@ -74,7 +71,6 @@ def _sent_by_wait(
 
 
 def _set_anew(source: Source, methods: dict[str, ast.FunctionDef]) -> Iterator[Edit]:
-    """Set an attribute as `bind()`, `__init__()` or `reset()` did."""
     for at in filter(None, map(methods.get, _ENDS)):
         for method in filter(None, map(methods.get, _STARTS)):
             for name, value in _initial(source, method):

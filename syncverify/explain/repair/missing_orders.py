@@ -1,7 +1,5 @@
 """Candidates for a missing order: waits in the user's names, and where to put them."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 from collections.abc import Iterator, Sequence
@@ -122,7 +120,8 @@ def _places(edge: Edge, disorder: Disorder, game: Game) -> Iterator[_Place]:
 def _at(lines: Sequence[Origin], *, is_before: bool) -> Iterator[_Place]:
     for source, node in filter(None, map(_statement, lines)):
         # Outside of `with torch.cuda.stream(...)`, another stream is the current one.
-        for place in (node, *source.contexts_around(node)):
+        contexts = (e for e in source.around(node) if isinstance(e, ast.With))
+        for place in (node, *contexts):
             yield _Place(source, place, is_before=is_before)
 
 

@@ -18,8 +18,6 @@ Note [Small changes]
     needs a cell that the code of a living function cannot get.
 """
 
-from __future__ import annotations
-
 import ast
 import copy
 import itertools
@@ -142,10 +140,9 @@ def _compared_numbers(whole: ast.expr) -> dict[ast.expr, list[ast.expr]]:
 
 
 def _compares_with_itself(whole: ast.expr) -> bool:
+    compares = (each for each in ast.walk(whole) if isinstance(each, ast.Compare))
     return any(
-        ast.unparse(node.left) == ast.unparse(node.comparators[0])
-        for node in ast.walk(whole)
-        if isinstance(node, ast.Compare)
+        ast.unparse(each.left) == ast.unparse(each.comparators[0]) for each in compares
     )
 
 
@@ -203,7 +200,6 @@ def _one_case(source: Source, node: ast.If) -> Iterator[Edit]:
 
 
 def _swapped(source: Source, first: ast.stmt, second: ast.stmt) -> Iterator[Edit]:
-    """Exchange two neighbours that are calls."""
     match first, second:
         case ast.Expr(value=ast.Call()), ast.Expr(value=ast.Call()):
             num_lines = (second.end_lineno or second.lineno) - first.lineno + 1
@@ -212,7 +208,6 @@ def _swapped(source: Source, first: ast.stmt, second: ast.stmt) -> Iterator[Edit
 
 
 def _base_asked(source: Source, function: Function) -> Iterator[Edit]:
-    """Call the method of the base class in an override that does not."""
     owner, code = source.owner_of(function), code_in(function)
     name = f".{function.name}("
     is_called = any(name in ast.unparse(node) for node in code)

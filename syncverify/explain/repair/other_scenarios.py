@@ -13,10 +13,7 @@ Note [Numbers that differ]
     elements and of parameters differ. The one with the fewest readings is shown.
 """
 
-from __future__ import annotations
-
 import contextlib
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -67,12 +64,9 @@ _LONE: Final = (
 
 
 def with_witness(case: Case) -> FoundViolation:
-    """Return a violation with its witness, if need be in a larger scenario.
-
-    See Note [The smallest scenario with a witness]. A gradient that is wrong in every order of
-    a larger scenario may be of another defect. It is a witness where a wrong gradient is a
-    consequence of the violation: the search met it only together with the violation.
-    """
+    """Return a violation with its witness; see Note [The smallest scenario with a witness]."""
+    # A gradient that is wrong in every order of a larger scenario may be of another defect. It is
+    # a witness where a wrong gradient is a consequence: the search met it with the violation alone.
     own, entry = _witnessed(case), case.found
     if not isinstance(own.witness, NoWitness):
         return own
@@ -105,10 +99,7 @@ def _witnessed(case: Case) -> FoundViolation:
 
 
 def with_fewer_readings(case: Case, max_ranks: int) -> FoundViolation:
-    """Return a violation in a scenario that leaves the fewest readings of its value.
-
-    See Note [Numbers that differ].
-    """
+    """Return a violation in the scenario with the fewest readings; see Note [Numbers that differ]."""
     best, fewest = case.found, len(case.found.violation.evidence.readings)
     if not fewest or best.not_shrunk:
         return best
@@ -158,8 +149,7 @@ def measured_scenarios(
 ) -> Iterator[Scenario]:
     """Yield scenarios within a contract in which a change of the subject shows its cost.
 
-    They have several ranks, parameters and steps, mostly some parameters in a bucket. The last ones
-    repeat the mesh and the parameters of a violation, so that they have all that it needs.
+    The last ones repeat the mesh and the parameters of a violation: they have all that it needs.
     """
     listed = [*_plain(), *_varied(), *_like(found)]
     if not capabilities.varying_accumulations:
@@ -178,9 +168,9 @@ def _changed(
     def made() -> Iterator[Scenario]:
         for changes in ways:
             with contextlib.suppress(ScenarioFormatError):
-                larger = functools.reduce(
-                    lambda it, change: change(it), changes, scenario
-                )
+                larger = scenario
+                for change in changes:
+                    larger = change(larger)
                 if larger.module != PLAIN:
                     require_own_parameters(larger)
                 if larger != scenario:

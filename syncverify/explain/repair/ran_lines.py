@@ -1,10 +1,4 @@
-"""Lines of a subject that ran in the play of a violation, by several questions.
-
-| lines | question |
-|---|---|
-| `acts_of` | which wrote memory or communicated in the step of the violation? |
-| `deciding_lines` | which ran here, and in no scenario that is right? |
-| `lines_of_step` | which ran on one rank in one step, and in bind() and unbind()? |
+"""Lines of a subject that ran in the play of a violation: all, those that act, those that decide.
 
 Note [Lines that decide]
     Lines of the plain path run in every scenario, and say nothing. A line decides if it ran
@@ -12,8 +6,6 @@ Note [Lines that decide]
     of an event, of a dtype, of a second bucket. Often there is none, for a wrong statement of
     the plain path runs everywhere; then nothing is shown.
 """
-
-from __future__ import annotations
 
 import re
 import sys
@@ -42,12 +34,10 @@ _IN_PLACE: Final = re.compile(r"\w+\.\w+_(\.|$)")
 
 
 def acts_of(case: Case) -> tuple[CodeLine, ...]:
-    """Return the lines that wrote or communicated, each once, in the order in which they first ran.
-
-    Violations that name no rank and step, or that name their events already, have no lines.
-    """
+    """Return the lines that wrote or communicated, each once, in the order in which they first ran."""
     evidence = case.found.violation.evidence
     rank, step = evidence.rank, evidence.step
+    # Work without an order names its lines already.
     if rank is None or step is None or evidence.unordered is not None:
         return ()
     run = case.play(case.recorders(keeps_everything=True))
@@ -62,11 +52,7 @@ def acts_of(case: Case) -> tuple[CodeLine, ...]:
 
 
 def deciding_lines(case: Case) -> tuple[CodeLine, ...]:
-    """Return up to three lines with their code; see Note [Lines that decide].
-
-    There is none where no drawn scenario is right, where many lines decide, or where the subject's
-    functions cannot be probed.
-    """
+    """Return up to three lines with their code; see Note [Lines that decide]."""
     if case.found.violation.cause in SLOW:
         return ()
     right = [scenario for scenario, _ in case.right_scenarios()]

@@ -1,11 +1,8 @@
 """Notes that lines added to the subject make: names in their scope, and numbers of divisions.
 
-A line is added to the subject that calls `note(locals())`. `note` follows attributes and the
-elements of containers, and writes their names as the subject itself would: those by which the code
-at the line reaches streams and handles of collectives.
+`note(locals())` follows attributes and the elements of containers, and writes the names by which
+the code at the line reaches streams and handles of collectives.
 """
-
-from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping

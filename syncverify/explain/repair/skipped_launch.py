@@ -49,8 +49,11 @@ def skipped_launches(
                 found[file.source.line(end.lineno)] = file.is_empty_loop(end)
             elif file.is_untouched(function):
                 names.append(function.name)
-            elif file.passes_on(last, name) and _is_uncalled(files, name):
-                uncalled.append(file.source.line(last.lineno))
+            elif file.passes_on(last, name):
+                # All functions of the name: one may override another one.
+                untouched = [it.is_untouched(each) for it, each in _named(files, name)]
+                if untouched and all(untouched):
+                    uncalled.append(file.source.line(last.lineno))
         names = [each for each in dict.fromkeys(names) if each not in seen]
     # A loop of which nothing ran gives way to another place.
     full = {at for at, is_empty in found.items() if not is_empty}
@@ -58,12 +61,6 @@ def skipped_launches(
     places = [at for at in found if at in full or (at.path, at.function) not in others]
     wrong = [at for at in places if rightly is not None and at not in rightly]
     yield from [at for at in places if at in {*full, *wrong}] or places or uncalled
-
-
-def _is_uncalled(files: list[_RanFile], name: str) -> bool:
-    """Tell whether no line ran of all functions of a name: one may override another one."""
-    untouched = [file.is_untouched(each) for file, each in _named(files, name)]
-    return bool(untouched) and all(untouched)
 
 
 def function_named(name: str, ran: RanLines) -> SourceLine | None:

@@ -6,8 +6,6 @@ Note [A change without an import]
     the functions that live in this process get the code of their namesakes.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import gc
@@ -90,26 +88,22 @@ class Source:
         """Return the class that has a function as a method."""
         return next((each for each in self.classes if function in each.body), None)
 
-    def contexts_around(self, statement: ast.stmt) -> list[ast.With]:
-        """Return the `with` blocks around a statement, within its function, innermost first."""
-        return [each for each in self._around(statement) if isinstance(each, ast.With)]
-
     def loops_around(self, statement: ast.stmt) -> list[ast.For | ast.While]:
         """Return the loops in which a statement stands, innermost first, up to another block."""
         found, inner = list[ast.For | ast.While](), statement
-        for node in self._around(statement):
+        for node in self.around(statement):
             if not (isinstance(node, ast.For | ast.While) and inner in node.body):
                 break
             found.append(node)
             inner = node
         return found
 
-    def _around(self, statement: ast.stmt) -> Iterator[ast.stmt]:
+    def around(self, statement: ast.stmt) -> Iterator[ast.stmt]:
         """Yield the statements around one within its function, the innermost first."""
         outer, _ = self.places.get(statement, (None, []))
         if outer is not None and not isinstance(outer, Function):
             yield outer
-            yield from self._around(outer)
+            yield from self.around(outer)
 
     def text(self, node: ast.stmt) -> tuple[str, ...]:
         """Return the lines of a statement, without their common indentation."""
@@ -160,11 +154,10 @@ class Source:
 
     def edited(self, edit: Edit) -> str:
         """Return the text of the file with a change."""
-        start = edit.first - 1
+        start, lines = edit.first - 1, [*self.lines, ""]
         new = [" " * edit.indent + line for line in edit.lines]
-        return "\n".join(
-            [*self.lines[:start], *new, *self.lines[start + edit.num_lines :], ""]
-        )
+        lines[start : start + edit.num_lines] = new
+        return "\n".join(lines)
 
 
 def _has(node: ast.stmt, number: int) -> bool:
@@ -240,10 +233,7 @@ class LiveFile:
 
     @contextmanager
     def in_force(self, edit: Edit) -> Iterator[None]:
-        """Give the functions their new code, or raise NotEditableError.
-
-        See Note [A change without an import].
-        """
+        """Give the functions their new code, or raise NotEditableError."""
         changed = self._new_codes(edit)
         with ExitStack() as stack:
             for function, code in changed:
@@ -261,9 +251,10 @@ class LiveFile:
             known, code = self._known.get(old.co_qualname), new.get(old.co_qualname)
             if known is None or code is None:
                 continue
-            if not _spans(known, edit.first) and not self._ends_before(
+            is_changed = _spans(known, edit.first) or self._ends_before(
                 known, edit.first
-            ):
+            )
+            if not is_changed:
                 continue
             if known.co_code != old.co_code or code.co_freevars != old.co_freevars:
                 raise NotEditableError

@@ -12,8 +12,6 @@ Note [State that nothing asks]
     | the number of an axis, such as `get_group(0)` | an argument, its first element |
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -51,7 +49,6 @@ def _announced(source: Source) -> list[str]:
 
 
 def _counted(source: Source, node: ast.AST, announced: list[str]) -> Iterator[Edit]:
-    """Compare with the announced number, and with the whole in the place of a multiple."""
     match node:
         case ast.Compare(
             left=ast.BinOp(left=count, op=ast.Mod(), right=whole),
@@ -77,7 +74,6 @@ def _times(whole: ast.expr, count: str) -> ast.expr:
 
 
 def _axes(source: Source, node: ast.AST, function: Function) -> Iterator[Edit]:
-    """Put an argument or a loop's variable, or its first element, in the place of a number."""
     match node:
         case ast.Call(
             func=ast.Attribute(attr=attr), args=[ast.Constant(value=int()) as number]
@@ -94,7 +90,6 @@ def _axes(source: Source, node: ast.AST, function: Function) -> Iterator[Edit]:
 def _counters(
     source: Source, nodes: list[ast.AST], announced: list[str]
 ) -> Iterator[Edit]:
-    """Let an `if` ask a counter that its function changes, and that no comparison reads."""
     compares = (n for n in ast.walk(source.tree) if isinstance(n, ast.Compare))
     compared = _attributes(compares)
     heads = [each for each in nodes if isinstance(each, ast.If)]
@@ -120,7 +115,6 @@ def _wholes(head: ast.If, announced: list[str]) -> Iterator[str]:
 
 
 def _flags(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[Edit]:
-    """Ask a flag that is set and that no condition reads."""
     conditions = ast.If | ast.While | ast.IfExp
     nodes = [*ast.walk(owner)]
     asked = _attributes(n.test for n in nodes if isinstance(n, conditions))
@@ -171,7 +165,6 @@ def _attributes(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _saved(source: Source, function: Function) -> Iterator[Edit]:
-    """Set an attribute back whose value was saved in a name."""
     pairs = [pair for node in ast.walk(function) for pair in _assigned(node)]
     texts = dict.fromkeys((ast.unparse(place), ast.unparse(v)) for place, v in pairs)
     changed = {place for place, _ in texts}
@@ -185,7 +178,6 @@ def _saved(source: Source, function: Function) -> Iterator[Edit]:
 
 
 def _keys(source: Source, function: Function, owner: ast.ClassDef) -> Iterator[Edit]:
-    """Add to a key of a dict what a method says about the element."""
     nodes = [*ast.walk(function)]
     keys = {*map(_key_of, nodes)}
     for node in nodes:

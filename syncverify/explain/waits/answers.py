@@ -1,7 +1,5 @@
 """The answer for each synchronization point of a subject, or of several of the same code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal, get_args

@@ -7,8 +7,6 @@ Note [A machine in a few numbers]
     The model compares two traces of one run; it predicts no step of a real machine.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -16,8 +16,6 @@ Note [Parts]
     the answers depend on the scenarios alone.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -103,13 +101,7 @@ class WaitSearch:
         )
 
     def answers(self, scenarios: Sequence[Scenario]) -> tuple[Answer, ...]:
-        """Return an answer for each point that the scenarios reach, and for calls that never ran.
-
-        Raises:
-            UsageError: With all of its waits, the subject violates a property in each scenario
-                that the simulated machine does not refuse.
-            EnvironmentNotSupportedError: The simulated machine refuses all scenarios.
-        """
+        """Return an answer for each point that the scenarios reach, and for calls that never ran."""
         common = taken_out.Circumstances(
             pack_subject(self.subject), self.names_torch, self.deadline, self.link
         )
@@ -137,6 +129,7 @@ class WaitSearch:
             self.traces.add(results[number])
 
     def _require_right(self, num_scenarios: int) -> None:
+        """Raise where no scenario is right with all waits: all are wrong or not simulated."""
         wrong, refusals = self.traces.wrong, self.traces.not_simulated
         if len(wrong) + len(refusals) < num_scenarios:
             return

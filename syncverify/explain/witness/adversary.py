@@ -38,19 +38,12 @@ from syncverify.sim.recording.operators import (
     tensors_at,
 )
 from syncverify.sim.recording.rank_recorder import RankRecorder
-from syncverify.trace.records import (
-    Access,
-    CollectiveKey,
-    CollectiveLaunch,
-    CollectiveWait,
-    Moment,
-    TraceRecord,
-)
+from syncverify.trace import records
 from syncverify.trace.regions import has_memory, tensor_region
 from syncverify.trace.run import Observation, RankRun, Traces
 from syncverify.trace.source_lines import NoLine
 
-_COUNTED = (Access, CollectiveLaunch, CollectiveWait)
+_COUNTED = (records.Access, records.CollectiveLaunch, records.CollectiveWait)
 # Stands for memory that no correct program reads.
 _GARBAGE = math.nan
 
@@ -68,19 +61,21 @@ class Lateness:
     overwritten: int | None
 
     @staticmethod
-    def of(inversion: Inversion, events: Sequence[TraceRecord]) -> Lateness:
+    def of(inversion: Inversion, events: Sequence[records.TraceRecord]) -> Lateness:
         """Translate positions in a trace recorded with `keeps_everything` into numbers."""
 
-        def numbers(kind: type[TraceRecord], indices: frozenset[int]) -> frozenset[int]:
+        def numbers(
+            kind: type[records.TraceRecord], indices: frozenset[int]
+        ) -> frozenset[int]:
             places = enumerate(_positions(events, kind))
             return frozenset(number for number, index in places if index in indices)
 
         before = events[: inversion.until]
         return Lateness(
-            operators=numbers(Access, inversion.late),
-            starts=numbers(CollectiveLaunch, inversion.late),
-            operator_results=numbers(Access, inversion.late_results),
-            results=numbers(CollectiveLaunch, inversion.late_results),
+            operators=numbers(records.Access, inversion.late),
+            starts=numbers(records.CollectiveLaunch, inversion.late),
+            operator_results=numbers(records.Access, inversion.late_results),
+            results=numbers(records.CollectiveLaunch, inversion.late_results),
             until=tuple(len(_positions(before, kind)) for kind in _COUNTED),  # type: ignore[arg-type]  # three kinds
             overwritten=inversion.overwritten,
         )
@@ -102,7 +97,7 @@ class AdversarialRecorder(RankRecorder):
         self._lateness = lateness
         self._late: list[_Late] = []
         self._num_operators = self._num_launches = 0
-        self._late_starts: set[CollectiveKey] = set()
+        self._late_starts: set[records.CollectiveKey] = set()
         self._is_over = False
         self.gave_up = False  # some of that work could not be put off
         # By step: gradients as a late read sees them.
@@ -190,7 +185,7 @@ class AdversarialRecorder(RankRecorder):
     @override
     def launch(
         self, operation: str, tensors: list[torch.Tensor], **told: Any
-    ) -> CollectiveLaunch:
+    ) -> records.CollectiveLaunch:
         self._catch_up()
         launched = super().launch(operation, tensors, **told)
         if self._is_late(self._num_launches, self._lateness.starts):
@@ -199,7 +194,9 @@ class AdversarialRecorder(RankRecorder):
         return launched
 
     @override
-    def start(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+    def start(
+        self, launched: records.CollectiveLaunch, run: Callable[[], None]
+    ) -> None:
         self._num_launches += 1
         if launched.key in self._late_starts:
             self._late.append(_Late(run))
@@ -207,9 +204,9 @@ class AdversarialRecorder(RankRecorder):
             run()
 
     @override
-    def end(self, launched: CollectiveLaunch, run: Callable[[], None]) -> None:
+    def end(self, launched: records.CollectiveLaunch, run: Callable[[], None]) -> None:
         self._catch_up()
-        launches = [e for e in self.trace if isinstance(e, CollectiveLaunch)]
+        launches = [e for e in self.trace if isinstance(e, records.CollectiveLaunch)]
         number = launches.index(launched)
         is_late = self._is_late(number, self._lateness.results)
         if is_late or launched.key in self._late_starts:
@@ -219,7 +216,7 @@ class AdversarialRecorder(RankRecorder):
 
     @override
     @contextmanager
-    def calling(self, moment: Moment) -> Iterator[None]:
+    def calling(self, moment: records.Moment) -> Iterator[None]:
         self._catch_up()
         with super().calling(moment):
             yield
@@ -231,11 +228,7 @@ class AdversarialRecorder(RankRecorder):
         super().finish()
 
     def corrected(self, played: RankRun) -> RankRun:
-        """Return a rank's run with each gradient as late work left it.
-
-        The rank program observes a gradient when the host reads it. A read that runs late
-        sees another value, which this recorder kept.
-        """
+        """Return a rank's run with each gradient as a late read saw it."""
         observations = list[Observation]()
         for each in played.observations:
             late = self.late_reads.get(each.step)
@@ -254,7 +247,7 @@ class AdversarialRecorder(RankRecorder):
         """Run the late work once all other work that comes before has run."""
         if self._is_over:
             return
-        num_waits = len(_positions(self.trace, CollectiveWait))
+        num_waits = len(_positions(self.trace, records.CollectiveWait))
         counts = (self._num_operators, self._num_launches, num_waits)
         due = zip(counts, self._lateness.until, strict=True)
         if all(count >= until for count, until in due):
@@ -285,10 +278,7 @@ class AdversarialRecorder(RankRecorder):
 def adversaries(
     pairs: Iterable[Unordered], traces: Traces, semantics: Semantics = "stream"
 ) -> Iterator[tuple[Unordered, int, AdversarialRecorder]]:
-    """Yield pairs without an order, each with a rank, and its recorder that turns a pair around.
-
-    The traces are those of the order in which the host queues, with all accesses.
-    """
+    """Yield pairs without an order, each with a rank, and its recorder that turns a pair around."""
     for pair in pairs:
         for inversion in inversions(pair, traces, semantics):
             lateness = Lateness.of(inversion, traces[inversion.rank])
@@ -312,11 +302,7 @@ class _LateRecording(AccessRecording):
     ) -> Any:
         effects = effects_of(func)
 
-        def run() -> Any:
-            return super(_LateRecording, self).__torch_dispatch__(
-                func, types, args, kwargs
-            )
-
+        run = partial(super().__torch_dispatch__, func, types, args, kwargs)
         is_seen = all(kind is DTensor for kind in types)
         if effects is None or self._is_silent or not is_seen:
             return run()
@@ -325,10 +311,7 @@ class _LateRecording(AccessRecording):
 
 @contextmanager
 def _memory_of(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """Let tensors that `resize_` took the memory of have garbage for a block.
-
-    By then others own that memory.
-    """
+    """Let tensors that `resize_` took the memory of have garbage for a block."""
     local = (t.to_local() if isinstance(t, DTensor) else t for t in tensors)
     lacking = [tensor for tensor in local if not has_memory(tensor)]
     sizes = [tensor.untyped_storage().nbytes() for tensor in lacking]
@@ -343,7 +326,9 @@ def _memory_of(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
             tensor.untyped_storage().resize_(size)
 
 
-def _positions(events: Sequence[TraceRecord], kind: type[TraceRecord]) -> list[int]:
+def _positions(
+    events: Sequence[records.TraceRecord], kind: type[records.TraceRecord]
+) -> list[int]:
     return [index for index, event in enumerate(events) if isinstance(event, kind)]
 
 

@@ -1,11 +1,8 @@
 """Look for a witness: a legal order that leads to a wrong gradient.
 
-A race says that a gradient may be wrong. To show a wrong one, the scenario is played again
-on simulated ranks with the first use running last, and the gradients that the training
-program reads are compared with the reference.
+The scenario is played again with the first use of a race running last, and the gradients that
+the training program reads are compared with the reference.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -47,7 +44,7 @@ _END_OF_RUN = dict.fromkeys(("deadlock", "step_bound", "never_returns"), _BLOCKE
 def find_witness(case: Case) -> Witness | NoWitness | None:
     """Return the first order with a wrong gradient, or how many orders were played without one.
 
-    The value is None for a violation that is not about order, or whose work the play does not show.
+    None is for a violation that is not about order, or whose work the play does not show.
     """
     violation, scenario = case.found.violation, case.found.scenario
     race = violation.evidence.unordered
@@ -125,10 +122,8 @@ def _key(finding: Violation) -> tuple[object, ...]:
 def _witness(
     finding: Violation, pair: Unordered | None, *, is_of_violation: bool
 ) -> Witness:
-    expected, observed = _elements(finding)
-    return Witness(
-        pair, is_of_violation, finding.summary, expected, observed, finding.identity
-    )
+    elements, identity = _elements(finding), finding.identity
+    return Witness(pair, is_of_violation, finding.summary, *elements, identity)
 
 
 def _elements(finding: Violation) -> tuple[Elements, Elements]:

@@ -20,7 +20,7 @@ from itertools import chain
 import torch
 
 from syncverify.judge.decoding import explain
-from syncverify.judge.evidence import Ownership
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import ExpectedGradient, reduced_gradient
 from syncverify.judge.rounding import explain_rounded
@@ -105,7 +105,7 @@ class _Replicas:
         name = self.parameter
         if not self.owners:
             text = f"expected an owner of {name!r} among ranks {list(self.ranks)}, but owner() is false on each"
-            evidence = Ownership(replicas=self.ranks)
+            evidence = Evidence(facts={"replicas": self.ranks, "right_on": ()})
             yield finding("no_owner", text, self.ranks[0], name, evidence)
         for step, by_rank in self.seen.items():
             others = tuple(sorted(self.right[step]))
@@ -115,9 +115,8 @@ class _Replicas:
                     f"gradient of {name!r} is right on {named('rank', others)} in step {step}, "
                     f"and not on its owner, rank {rank}"
                 )
-                evidence = Ownership(
-                    step=step, replicas=self.ranks, right_on=others, owner=rank
-                )
+                facts = {"replicas": self.ranks, "right_on": others, "owner": rank}
+                evidence = Evidence(step=step, facts=facts)
                 yield finding("wrong_owner", text, rank, name, evidence)
 
 

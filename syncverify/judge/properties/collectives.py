@@ -9,8 +9,8 @@ import torch
 from syncverify.judge.decoding import explain
 from syncverify.judge.evidence import (
     Event,
+    Evidence,
     Mistimed,
-    OverCap,
     ReducedTwice,
     TooFewElements,
     launched,
@@ -187,7 +187,8 @@ def bucket_fits_the_cap(judgement: Judgement) -> Iterator[Violation]:
                     f"{launch.operation} at {line} ({moment}) has gradients of "
                     f"{', '.join(names)} with {num_bytes} bytes together; the cap is {cap}"
                 )
-                evidence = OverCap(rank=rank, named=(line,), bytes=num_bytes, cap=cap)
+                facts = {"bytes": num_bytes, "cap": cap}
+                evidence = Evidence(rank=rank, named=(line,), facts=facts)
                 yield finding("over_cap", summary, rank, None, evidence)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from syncverify.judge.evidence import Evidence, PiledUp
+from syncverify.judge.evidence import Evidence
 from syncverify.judge.properties.judgement import Judgement, Needs, Property
 from syncverify.judge.traced import Traced
 from syncverify.judge.violation import Violation, finding
@@ -88,6 +88,6 @@ def memory_does_not_pile_up(judgement: Judgement) -> Iterator[Violation]:
             if all(pairs) and any(all(e < then for e, then in each) for each in pairs):
                 listed = ", ".join(map(str, counted))
                 summary = f"rank {rank} holds more {what} from step to step: {listed}"
-                evidence = PiledUp(rank=rank, held=counted)
+                evidence = Evidence(rank=rank, facts={"held": counted})
                 yield finding("piles_up", summary, rank, None, evidence)
                 break

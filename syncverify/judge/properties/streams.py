@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from syncverify.judge.evidence import Event, NotOverlapped, StreamChanged
+from syncverify.judge.evidence import Event, Evidence
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.violation import Violation, finding
 from syncverify.scenario.scenario import Scenario
@@ -55,7 +55,8 @@ def stream_context_is_restored(judgement: Judgement) -> Iterator[Violation]:
                     f"rank {rank}: expected stream {before!r} to be current again after "
                     f"{at.phase}() of step {at.step}, but {stream!r} is"
                 )
-                evidence = StreamChanged(rank=rank, moment=at, stream=stream)
+                facts = {"moment": at, "stream": stream}
+                evidence = Evidence(rank=rank, facts=facts)
                 yield finding("stream_changed", summary, rank, None, evidence)
 
 
@@ -106,7 +107,8 @@ def overlap_is_possible(judgement: Judgement) -> Iterator[Violation]:
         f"rank {rank}: expected a reduction to start during backward, but none did in "
         f"{possible} possible steps; for example {launch} in {launch.moment}"
     )
-    evidence = NotOverlapped(rank=rank, events=events, possible=possible)
+    facts = {"possible": possible, "overlapped": 0}  # steps
+    evidence = Evidence(rank=rank, events=events, facts=facts)
     yield finding("never_overlapped", summary, rank, launch.parameters, evidence)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from syncverify.judge.decoding import explain
-from syncverify.judge.evidence import Event, Left, Mistimed, ended
+from syncverify.judge.evidence import Event, Evidence, Mistimed, ended
 from syncverify.judge.properties.judgement import Judgement, Property
 from syncverify.judge.reference import local_gradient
 from syncverify.judge.traced import launches_of
@@ -55,7 +55,7 @@ def unbind_restores_parameters(judgement: Judgement) -> Iterator[Violation]:
 
 
 def _finding(cause: str, summary: str, rank: int, name: str | None = None) -> Violation:
-    return finding(cause, summary, rank, name, Left(rank=rank))
+    return finding(cause, summary, rank, name, Evidence(rank=rank))
 
 
 def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
@@ -65,7 +65,8 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
     for name, count in left.hooks.items():
         are = "is" if count == 1 else "are"
         text = f"{counted(count, 'hook')} {are} left on {name!r} of rank {rank} after unbind()"
-        yield finding("hook_left", text, rank, name, Left(rank=rank, hooks=count))
+        evidence = Evidence(rank=rank, facts={"hooks": count})
+        yield finding("hook_left", text, rank, name, evidence)
     for name in left.shared_gradients:
         text = f"the gradient of {name!r} still lies in a shared buffer after unbind()"
         yield _finding("buffer_left", text, rank, name)
@@ -74,7 +75,7 @@ def _leftovers(judgement: Judgement, rank: int) -> Iterator[Violation]:
         yield _finding("parameter_changed", text, rank, name)
     for line in left.called if not left.hooks else ():
         text = f"a backward on rank {rank} after unbind() still calls {line}"
-        evidence = Left(rank=rank, named=(line,), line=line)
+        evidence = Evidence(rank=rank, named=(line,), facts={"line": line})
         yield finding("hook_left", text, rank, None, evidence)
     for name in left.lost_hooks:
         text = f"unbind() removed a hook on {name!r} of rank {rank} that was there before bind()"
@@ -139,7 +140,7 @@ def _plain_backward(judgement: Judgement, rank: int) -> Iterator[Violation]:
         if cause is not None:
             wrong = f"{spec.name!r} of rank {rank} a wrong gradient: {cause.text}"
             summary = f"a backward after unbind() gives {wrong}"
-            evidence = Left(rank=rank, explanation=cause.text)
+            evidence = Evidence(rank=rank, facts={"explanation": cause.text})
             yield finding("backward_not_plain", summary, rank, spec.name, evidence)
 
 

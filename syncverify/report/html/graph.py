@@ -3,8 +3,6 @@
 Where nothing watched the engine, the graph is that of plain local tensors, of which no node ran.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter

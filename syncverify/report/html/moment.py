@@ -1,7 +1,5 @@
 """The timeline of a violation as plain values, with the events that the violation names."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The tables and the pictures of a search's page, as plain JSON values."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence
@@ -34,10 +32,7 @@ _NONE: Final = "no gradient"
 def drawn(
     report: Report, capabilities: Capabilities, replays: Sequence[Replayed | None]
 ) -> dict[str, Any]:
-    """Return the tables and pictures of a report's page, as plain JSON values.
-
-    `replays` has, for each violation of the report, the run that shows it, if there is one.
-    """
+    """Return the tables of a report's page, and pictures of the run that shows each violation."""
     pictures = [*map(_pictures, report.violations, replays)]
     if report.is_replay:  # which has one scenario
         return {"violations": pictures}
@@ -148,11 +143,8 @@ def _mean(tensor: torch.Tensor | None) -> float | str:
 
 
 def program_words(scenario: Scenario) -> list[dict[str, Any]]:
-    """Return the parts of the training program in order, each with its actions in words.
-
-    The first number of backwards stands beside the synchronizer that is made: its constructor
-    takes it, or `set_required_accumulations()` does.
-    """
+    """Return the parts of the training program in order, each with its actions in words."""
+    # The constructor takes the first number of backwards, or `set_required_accumulations()` does.
     parts = program.training_program(scenario, takes_count=True)
     end = (parts.unbind, *parts.after_unbind)
     return [

@@ -4,8 +4,6 @@ Subjects are hostile: their names, errors and source lines reach the page. The t
 text, and the model inside of the page has no character that could end its element.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Mapping
@@ -26,11 +24,7 @@ _WORDS: Final = {True: "right", False: "wrong", None: "open"}
 
 
 def rendered(account: Account, drawn: Mapping[str, Any]) -> str:
-    """Return the page of an account as one self-contained document.
-
-    `drawn` are the plain values of pictures and tables: those of the page, and `violations`, which
-    has those of each explanation.
-    """
+    """Return the page of an account, with the plain values of its tables and pictures."""
     values = json.dumps(drawn, allow_nan=False, separators=(",", ":"))
     return _template().render(
         account=account,

@@ -1,7 +1,5 @@
 """The words of a cause of wrong values, with its facts; the words are rows of `judge/causes/`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A comparison with one rank as plain JSON values and as a page: mistakes, and layouts against tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The numbers and the names that a report prints, such as those of equal layers as one name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

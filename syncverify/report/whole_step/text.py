@@ -1,17 +1,10 @@
 """A comparison with one rank as text."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from syncverify.faces.whole_step.data import (
-    AllOnes,
-    EmptyPart,
-    NotFinite,
-    UnequalTokens,
-)
+from syncverify.faces.whole_step import data
 from syncverify.faces.whole_step.outcome import FoundMistake, LayoutPlay, Parity
 from syncverify.faces.whole_step.training import Beside, Variation
 from syncverify.judge.whole_step.causes import CopiesRoundedApart, WrongQuantity
@@ -122,7 +115,7 @@ def unjudged(parity: Parity) -> Iterator[str]:
     if parity.beside is None:
         return
     tried = (each.variation for each in parity.plays if each.is_tried)
-    has_ones = any(isinstance(each, AllOnes) for each in tried)
+    has_ones = any(isinstance(each, data.AllOnes) for each in tried)
     beside = ", other than in norm, clipping and clearing" if has_ones else ""
     yield (
         f"  not judged: a mistake that is in all layouts alike{beside}: an own step is compared "
@@ -139,17 +132,16 @@ def unjudged(parity: Parity) -> Iterator[str]:
 
 
 def _variation_text(variation: Variation) -> str:
-    """Return how the data differ."""
     match variation:
-        case UnequalTokens(key):
+        case data.UnequalTokens(key):
             return f"ranks have unequal numbers of tokens ({key!r} is 0 for the others)"
-        case EmptyPart(key):
+        case data.EmptyPart(key):
             return f"the last micro-batch is padding ({key!r} is 0)"
-        case AllOnes():
+        case data.AllOnes():
             return "all elements of gradients are one number"
-        case NotFinite(is_local=True):
+        case data.NotFinite(is_local=True):
             return "the scaled loss is infinity on the ranks with the last part of the batch alone"
-        case NotFinite(name, value):
+        case data.NotFinite(name, value):
             return f"{value} in the last element of the gradient of {name}, before unscaling"
     return variation.word
 
@@ -195,9 +187,9 @@ def percent(share: float) -> str:
 
 def _why_not_tried(variation: Variation | None) -> str:
     match variation:
-        case AllOnes():
+        case data.AllOnes():
             return "parameters are clipped apart, or autograd and FSDP2 do not make each gradient"
-        case NotFinite(is_local=True):
+        case data.NotFinite(is_local=True):
             return "the step does not call scale() and unscale_() of the scaler"
     return "the step does not call unscale_() of the scaler"
 
@@ -260,7 +252,7 @@ def _place(parity: Parity, found: FoundMistake) -> str:
     """Return where the right value comes from; of copies, that of the first rank."""
     if isinstance(found.finding.cause, CopiesRoundedApart):
         return f"on rank {min(found.finding.differences[0].got)}"
-    if isinstance(found.variation, AllOnes):
+    if isinstance(found.variation, data.AllOnes):
         return "in closed form"
     first = found.finding.differences[0]
     if first.is_by_own:

@@ -7,10 +7,10 @@ import pytest
 from syncverify.report.account import Account, Explanation
 from syncverify.report.annotations import (
     annotations_of,
+    checkout,
     workflow_command,
     workflow_commands,
 )
-from syncverify.report.guilty_line import checkout
 from syncverify.trace.source_lines import SourceLine
 
 

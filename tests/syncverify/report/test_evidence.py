@@ -14,7 +14,6 @@ from syncverify.judge.evidence import (
     Mistimed,
     PlayedAgain,
     ReducedTwice,
-    StreamChanged,
     TooFewElements,
     WrongGradient,
 )
@@ -67,7 +66,7 @@ CASES: list[tuple[Evidence, str]] = [
     ),
     (Disagreement(events=(SECOND,)), "details is_proven"),
     (Ended(kind="raised", details=("rank 0",), groups="mesh"), "kind details groups"),
-    (StreamChanged(moment=NOW, stream="side"), "moment stream"),
+    (Evidence(facts={"moment": NOW, "held": (1, 2)}), "moment held"),
     (PlayedAgain(first="a", again="b"), "first again details"),
 ]  # fmt: skip
 

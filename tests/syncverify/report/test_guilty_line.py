@@ -12,7 +12,7 @@ import pytest
 
 from syncverify import PropertyViolation, verify
 from syncverify.report import sarif
-from syncverify.report.guilty_line import FileLine, guilty_line
+from syncverify.report.annotations import FileLine, guilty_line
 from syncverify.report.report import Report
 from syncverify.report.run import account_of
 from syncverify.report.sarif import sarif_log

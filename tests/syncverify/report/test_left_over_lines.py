@@ -6,7 +6,7 @@ from typing import Any
 from syncverify.judge.evidence import Disagreement, Event, Evidence
 from syncverify.judge.violation import Violation
 from syncverify.report.report import Report
-from syncverify.report.run import account_of, explanation_of, violation_text
+from syncverify.report.run import account_of, explanation_of
 from syncverify.report.sarif import sarif_log
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -48,7 +48,7 @@ def violation_json(entry: FoundViolation) -> dict[str, Any]:
 
 
 def shown(entry: FoundViolation) -> str:
-    return violation_text(entry, subject="a:B", backend="sim")
+    return explanation_of(entry, subject="a:B", backend="sim").text()
 
 
 def test_each_value_has_a_line_and_the_hint_tells_what_to_do() -> None:

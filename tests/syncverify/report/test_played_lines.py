@@ -79,7 +79,7 @@ def test_nothing_is_said_where_nothing_was_counted() -> None:
 
 def test_a_gap_names_lines_and_the_remedy() -> None:
     coverage = LineCoverage(
-        ("a.py",), 10, 2, (IdleLines("a.py", 3, 4, "`x` was never true"),)
+        ("a.py",), 10, 8, (IdleLines("a.py", 3, 4, "`x` was never true"),)
     )
     assert coverage.gap(80) is None
     gap = coverage.gap(81)

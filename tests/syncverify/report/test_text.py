@@ -11,7 +11,7 @@ from syncverify.judge.evidence import Event, WrongGradient
 from syncverify.judge.ordering.races import Race
 from syncverify.judge.violation import Violation
 from syncverify.report.report import Report
-from syncverify.report.run import diagnosis, explanation_of, violation_text
+from syncverify.report.run import diagnosis, explanation_of
 from syncverify.report.text import scenario_lines, verdict
 from syncverify.scenario.replay_token import decode
 from syncverify.scenario.scenario import Scenario
@@ -109,7 +109,7 @@ def test_timing_that_a_violation_needs_is_reported() -> None:
         Decision("rank", 2, 1, "rank 1 moves next"),
     )
     timed = replace(ENTRY, decisions=decisions)
-    lines = violation_text(timed, subject="ddp", backend="sim").splitlines()
+    lines = explanation_of(timed, subject="ddp", backend="sim").text().splitlines()
     assert [line for line in lines if "timing" in line] == [
         "    timing, decision 1: rank 1 moves next"
     ]
@@ -153,7 +153,7 @@ def test_ordinary_tensors_have_no_placements() -> None:
     *_, shown = scenario_lines(scenario, "local")
     assert shown == "  w: shape (3,), float32, ordinary tensor, group 0"
     entry = FoundViolation(VIOLATION, scenario, tensors="local")
-    text = violation_text(entry, subject="ddp", backend="sim")
+    text = explanation_of(entry, subject="ddp", backend="sim").text()
     assert f"  {shown}" in text.splitlines()
     assert "\n  scenario: 2 ranks, mesh (dp=2)\n" in text  # nothing made it small
     assert "placements" not in text
@@ -205,7 +205,7 @@ def test_a_witness_shows_what_another_order_gives() -> None:
               observed: [nan]
               nan: memory that is not written yet or has another owner, and values computed from it
   seen on:    ranks 0, 2; parameter p0
-""" in violation_text(entry, subject="a", backend="sim")
+""" in explanation_of(entry, subject="a", backend="sim").text()
     written = json.dumps(violation_json(entry), allow_nan=False)
     assert json.loads(written)["witness"] == {
         "order": "second runs before first on rank 1",
@@ -236,7 +236,7 @@ def test_a_witness_shows_what_another_order_gives() -> None:
 )
 def test_a_missing_order_without_a_witness(witness: NoWitness, line: str) -> None:
     entry = FoundViolation(VIOLATION, SCENARIO, witness=witness)
-    text = violation_text(entry, subject="a", backend="sim")
+    text = explanation_of(entry, subject="a", backend="sim").text()
     assert f"\n  witness:    {line}\n  seen on: " in text
     data = violation_json(entry)["witness"]
     assert data == {"orders_played": witness.num_orders, "reasons": []}
@@ -255,7 +255,7 @@ def test_violations_that_one_explains_take_a_line_each() -> None:
     assert (
         "\n  then: replicas_agree (replicas_differ): they differ"
         "\n  also shows as: unreduced_stay_local (stale): it is stale\n"
-    ) in violation_text(RELATED, subject="s", backend="sim")
+    ) in explanation_of(RELATED, subject="s", backend="sim").text()
     data = violation_json(RELATED)
     (then,), (other,) = data["consequences"], data["other_forms"]
     assert [*then.values()] == ["replicas_agree", "replicas_differ", "they differ"]
@@ -276,7 +276,7 @@ def test_a_violation_fits_sixty_lines_and_keeps_what_matters() -> None:
         ),
         related=RELATED.related * 20,
     )
-    lines = violation_text(entry, subject="s", backend="sim").splitlines()
+    lines = explanation_of(entry, subject="s", backend="sim").text().splitlines()
     assert len(lines) <= 60
     for title in ("expected:", "observed:", "seen on:", "hint:", "replay:"):
         assert any(line.strip().startswith(title) for line in lines)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from syncverify.command.init import RECIPES
+from syncverify.command.init import ADAPTERS
 from syncverify.scenario.feature_table import FEATURES
 from syncverify.scenario.settings import RECIPE_NAMES
 from syncverify.subjects.adapters import LOCAL_MEAN
@@ -43,7 +43,7 @@ def test_files_are_written_and_the_next_command_is_printed(
         text = (tmp_path / "new" / "folder" / name).read_text()
         if name.endswith(".py"):
             compile(text, name, "exec")
-        assert RECIPES[like].adapter in text
+        assert ADAPTERS[like] in text
         assert "$" not in text
 
 
