@@ -26,7 +26,7 @@ from typing_extensions import override
 from syncverify.late_imports import import_dynamo
 from syncverify.playing.announcement import announce
 from syncverify.playing.faults import threads_fault
-from syncverify.playing.program.rank_program import play
+from syncverify.playing.program.rank_program import play_part
 from syncverify.playing.recording import CollectiveRecording
 from syncverify.scenario.coordinate_classes import representatives
 from syncverify.scenario.distribution import rank_tensor
@@ -123,7 +123,7 @@ def _play_rank(
     try:
         with CollectiveRecording(recorder):
             build = _own_mesh
-            play(scenario, subject, rank, result, recorder, mesh_builder=build)
+            play_part(scenario, subject, rank, result, recorder, mesh_builder=build)
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

@@ -20,7 +20,7 @@ from syncverify.plain_text import message_of
 from syncverify.playing.faults import raised_fault
 from syncverify.playing.messages import JobOutcome, pack, stopped_by
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
-from syncverify.playing.program.rank_program import play
+from syncverify.playing.program.rank_program import play_part
 from syncverify.playing.program.subject_error import (
     SubjectRaisedError,
     raised_by_subject,
@@ -149,7 +149,7 @@ def _play(part: RankPart, result: RankRun) -> None:
     rank, device, recorder = seat.rank, seat.device, part.recorder
     collectives, arithmetic = CollectiveRecording(recorder), exact_arithmetic(device)
     with unlikely_start(), arithmetic, settings, variables, streams, collectives:
-        play(scenario, part.subject, rank, result, recorder, device)
+        play_part(scenario, part.subject, rank, result, recorder, device)
 
 
 def _is_about_a_lost_peer(error: BaseException) -> bool:

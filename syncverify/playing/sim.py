@@ -13,7 +13,7 @@ from syncverify.playing.gpu_needs import refusing_what_needs_gpus
 from syncverify.playing.play import Returned, play
 from syncverify.playing.program.graphs import cpp
 from syncverify.playing.program.leftovers import drop_what_is_undone
-from syncverify.playing.program.rank_program import play as play_rank
+from syncverify.playing.program.rank_program import play_part
 from syncverify.processes.silence import HANG_TIMEOUT_SECONDS
 from syncverify.scenario.feature_row import base_word, variant
 from syncverify.scenario.scenario import Scenario
@@ -133,7 +133,7 @@ class _ScenarioProgram:
 
     def on_rank(self, rank: int, recorder: RankRecorder, result: RankRun) -> Returned:
         with refusing_what_needs_gpus() if self._sees_gpus else nullcontext():
-            play_rank(self.scenario, self.subject, rank, result, recorder)
+            play_part(self.scenario, self.subject, rank, result, recorder)
         return Returned()
 
     @property

@@ -32,7 +32,7 @@ from syncverify.playing.messages import (
 )
 from syncverify.playing.process_rank import outcome_of
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
-from syncverify.playing.program.rank_program import play
+from syncverify.playing.program.rank_program import play_part
 from syncverify.playing.program.warnings_once import show_warnings_once
 from syncverify.playing.sim import failures_of
 from syncverify.playing.workers import WorkerPool
@@ -150,7 +150,7 @@ class _Rank:
         needs = refusing_what_needs_gpus() if sees_gpus else nullcontext()
         settings, variables = restored_settings(), missing_rank_variables()
         with unlikely_start(), exact_arithmetic(), settings, variables, needs:
-            play(scenario, subject, rank, self._result, machine.recorder)
+            play_part(scenario, subject, rank, self._result, machine.recorder)
 
 
 def main(wire: Wire) -> None:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.testing._internal.distributed.multi_threaded_pg import ProcessLocalGroup
 
-from syncverify.playing.program.rank_program import play
+from syncverify.playing.program.rank_program import play_part
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.network.threaded_world import thread_local_world
 from syncverify.subjects.subject import Subject
@@ -69,6 +69,6 @@ def _play_rank(
     world_size = scenario.mesh.num_ranks
     dist.init_process_group("threaded", rank=rank, world_size=world_size, store=store)
     try:
-        play(scenario, subject, rank, RankRun(), Recorder())
+        play_part(scenario, subject, rank, RankRun(), Recorder())
     finally:
         dist.destroy_process_group()

@@ -14,7 +14,7 @@ from syncverify.late_imports import import_dynamo
 from syncverify.playing.faults import threads_fault
 from syncverify.playing.program.exact_arithmetic import exact_arithmetic
 from syncverify.playing.program.graphs import cpp
-from syncverify.playing.program.rank_program import play
+from syncverify.playing.program.rank_program import play_part
 from syncverify.scenario.scenario import Scenario
 from syncverify.sim.machine import registered_backend
 from syncverify.sim.network.communicator import BACKEND_NAME
@@ -78,7 +78,7 @@ def play_on_streams(
                 BACKEND_NAME, rank=rank, world_size=num_ranks, store=store
             )
             try:
-                play(
+                play_part(
                     scenario, subject, rank=rank, device=device, result=results[rank],
                     recorder=recorders[rank],
                 )  # fmt: skip

@@ -92,7 +92,7 @@ _PHASES: Final[Mapping[Method, Phase]] = {
 }
 
 
-def play(
+def play_part(
     scenario: Scenario,
     subject: Subject,
     rank: int,
@@ -123,7 +123,7 @@ def play(
 
 @dataclass
 class _RankProgram:
-    """The training program of one rank; the first fields are arguments of `play`."""
+    """The training program of one rank; the first fields are arguments of `play_part`."""
 
     _scenario: Scenario
     _subject: Subject

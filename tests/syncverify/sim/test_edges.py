@@ -20,6 +20,7 @@ _PARTS = ("sim", "judge/ordering/happens_before.py", "trace/recorder.py")
 # Functions that write down the orders that others add.
 _WRITERS = frozenset(
     {
+        "judge/ordering/happens_before.py:CollectiveClock.arrive",
         "sim/device/streams.py:RankStreams.wait",
         "sim/device/streams.py:RankStreams.wait_for_copy_of",
         "sim/device/streams.py:RankStreams._wait_on_host",
