@@ -1,12 +1,13 @@
 """Hints and meanings of causes stand in one table: `syncverify/judge/causes/`."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 import syncverify
+from syncverify.judge.causes import CAUSES
 
 TABLE = "causes"
 NAMES = ("hint", "remed", "advice", "change", "mistake")
@@ -60,3 +61,24 @@ def test_no_hint_stands_outside_of_the_table() -> None:
 )
 def test_a_hint_outside_of_the_table_is_seen(source: str) -> None:
     assert second_table(source)
+
+
+def unnamed(causes: Iterable[str], source: str) -> list[str]:
+    """Return the causes that code names neither by their text nor by a class of that name."""
+    return [
+        cause
+        for cause in causes
+        if f'"{cause}"' not in source
+        and f"class {cause.title().replace('_', '')}(" not in source
+    ]
+
+
+def test_each_row_is_a_cause_that_code_gives() -> None:
+    (package,) = syncverify.__path__
+    files = [e for e in Path(package).rglob("*.py") if e.parent.name != TABLE]
+    assert not unnamed(CAUSES, "".join(file.read_text() for file in files))
+
+
+def test_a_row_that_nothing_gives_is_seen() -> None:
+    source = 'finding("read_early")\nclass SentTwice(Cause): ...\n'
+    assert unnamed(["read_early", "sent_twice", "forgotten"], source) == ["forgotten"]

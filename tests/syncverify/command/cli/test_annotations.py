@@ -35,7 +35,9 @@ def in_clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Cal
     folder.mkdir()
     (folder / "raising.py").write_text(RAISES)
     monkeypatch.chdir(folder)
-    monkeypatch.delitem(sys.modules, "raising", raising=False)
+    # What is set is gone after the test, and the module of that name with it.
+    monkeypatch.setitem(sys.modules, "raising", sys)
+    monkeypatch.delitem(sys.modules, "raising")
     return call
 
 
