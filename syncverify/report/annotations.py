@@ -45,7 +45,9 @@ def workflow_commands(annotations: Iterable[Annotation]) -> Iterator[str]:
 
 
 # One for each of `REPORT_FORMATS` other than `text`, which adds nothing.
-_WRITERS: Final = {"github": workflow_commands}
+_WRITERS: Final = {
+    "github": workflow_commands,
+}
 
 
 def say_annotations(shown_as: str, annotations: Iterable[Annotation]) -> None:
