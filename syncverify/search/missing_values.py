@@ -13,6 +13,7 @@ Note [The last scenarios of a search]
 """
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
@@ -33,6 +34,8 @@ from syncverify.search.judge import Draw
 
 _ONE_RESERVED_IN: Final = 20
 _MAX_DRAWN: Final = 600
+# A value that is this rare seldom comes in a scenario that tells more than those found.
+_ENOUGH_DRAWN: Final = 150
 _ALONE: Final = Feature("ranks", "1")
 _NOT_REDUCED: Final = Feature("reduction", "none")
 _WIDE: Final = ("dtype", "float32")
@@ -72,7 +75,7 @@ def scenarios_of_missing_values(
 
 
 def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenario]:
-    """Draw scenarios that have a value, until one shows much about it."""
+    """Draw scenarios that have a value, until one shows much about it, or enough were drawn."""
     space = coverage.space
     drawing = Drawing(
         _asking(space.capabilities, value),
@@ -82,15 +85,17 @@ def _drawn(coverage: Coverage, value: Feature, random_seed: int) -> list[Scenari
         focus=value.topic if value.topic == "module" else None,
         size=value.value if value.topic == "size" else None,
     )
-    found = list[Scenario]()
+    found, numbers = list[Scenario](), itertools.count(1)
 
     def take(scenario: Scenario, _: Draw) -> None:
+        is_enough = next(numbers) >= _ENOUGH_DRAWN
         if TABLE[value.topic].fits_any:  # most drawn scenarios can take the word
             scenario = _with_added_words(scenario, [value], coverage)
         if value in features_of(scenario) and value in coverage.judged(scenario):
             found.append(scenario)
-            if not any(_tells_little(scenario, value)):
-                raise EndedError
+            is_enough |= not any(_tells_little(scenario, value))
+        if found and is_enough:
+            raise EndedError
 
     drawing.for_each(take, Phase.generate)
     return found
