@@ -8,7 +8,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from syncverify.scenario.contributions import contribution
+from syncverify.scenario.contributions import contribution, shows_special_values
 from syncverify.scenario.feature_table import BACKWARDS, ZERO
 from syncverify.scenario.layout import contributing_ranks, local_shape
 from syncverify.scenario.scenario import Scenario
@@ -184,3 +184,13 @@ def test_contributors_are_linearly_independent(
     parts = everything(scenario, scenario.parameters[0], 0, 0)
     count = len(parts)
     assert torch.linalg.matrix_rank(parts[:, :count]) == count
+
+
+@pytest.mark.parametrize("gradient", ["nan", ZERO])
+def test_a_parameter_has_its_special_gradient_in_every_other_step(
+    gradient: str,
+) -> None:
+    spec = ParameterSpec("p0", (3,), ("R",), gradient=gradient)
+    scenario = Scenario(MeshSpec((2,), ("dp",)), (spec,), (1, 1, 1), 2**20)
+    shown = [shows_special_values(scenario, spec, step) for step in range(3)]
+    assert shown == [True, False, True]

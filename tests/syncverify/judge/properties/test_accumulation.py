@@ -1,12 +1,17 @@
 """Causes of gradients between micro-batches, where the end of the step tells more."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from syncverify.judge.properties.collectives import accumulation_is_local_until_reduced
+from syncverify.judge.properties.collectives import (
+    accumulation_is_local_until_reduced,
+    each_bucket_reduced_once_per_step,
+)
 from syncverify.judge.properties.judgement import Judgement
 from syncverify.judge.reference import reference
-from syncverify.judge.violation import Violation
+from syncverify.judge.violation import Circumstance, Violation
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.scenario import Scenario
 from syncverify.scenario.specs import MeshSpec, ParameterSpec
@@ -75,3 +80,28 @@ def test_sums_that_others_were_added_to_are_early() -> None:
     later = summed(0) + summed(1, ranks=(0,))
     (early,) = found(*on_arrival(later), reduced=2 * summed(0) + summed(1))
     assert early.cause == "reduced_early"
+
+
+def test_a_step_that_reduces_early_after_a_right_one_has_a_sign_of_it() -> None:
+    scenario = replace(SCENARIO, accumulations=(2, 2))
+    reduction = launch("dp", (0, 1), 0, [("w", 0)], moment=Moment("backward", 1, 0))
+    run = Run("sim", (RankRun(trace=[reduction]), RankRun()))
+    oracle = reference(scenario, Capabilities())
+    (early,) = accumulation_is_local_until_reduced(Judgement(scenario, run, oracle))
+    assert early.cause == "reduced_early"
+    assert Circumstance.AFTER_RIGHT_STEP in early.clues.shows
+
+
+@pytest.mark.parametrize("wrong_rank", [0, 1])
+def test_what_a_rank_reduced_unseen_is_judged_by_its_own_gradients(
+    wrong_rank: int,
+) -> None:
+    """Nothing was launched, and one rank has the right sums all the same."""
+    rank_runs = []
+    for rank in range(2):
+        own = summed(0) if rank == wrong_rank else summed(0, 1)
+        observation = Observation("reduced", 0, None, {"w": own.float()})
+        rank_runs.append(RankRun([observation], [SubjectReturn(IN_WAIT)]))
+    judged = Judgement(SCENARIO, Run("sim", tuple(rank_runs)), ORACLE)
+    (violation,) = each_bucket_reduced_once_per_step(judged)
+    assert (violation.cause, violation.rank) == ("not_reduced", wrong_rank)

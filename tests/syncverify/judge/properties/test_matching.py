@@ -12,9 +12,10 @@ from syncverify.judge.properties.matching import collectives_match_across_ranks
 from syncverify.judge.reference import reference
 from syncverify.scenario.contract import Capabilities
 from syncverify.scenario.specs import ParameterSpec
-from syncverify.trace.records import CollectiveLaunch, TraceRecord
+from syncverify.trace.records import CollectiveLaunch, GroupMade, Moment, TraceRecord
 from syncverify.trace.regions import MemoryRegion
 from syncverify.trace.run import Fault
+from syncverify.trace.source_lines import SourceLine
 from tests.syncverify.judge.properties.handmade_traces import (
     PARAMETERS,
     causes,
@@ -176,6 +177,24 @@ def test_rank_that_issues_too_little_is_found_where_nobody_waits() -> None:
     stalled = Fault("deadlock", (1,), "no rank can go on")
     assert found(launches, launches[:1], fault=stalled) == []
     assert found(launches, []) == []  # a rank that was not played
+
+
+def test_each_missing_collective_says_where_ranks_last_met_on_its_group() -> None:
+    dp, tp = ([launch(name, PAIR, n) for n in range(2)] for name in ("dp", "tp"))
+    findings = found([*dp, *tp], [dp[0], tp[0]])
+    assert [each.cause for each in findings] == ["collective_missing"] * 2
+    assert [each.evidence.parting.last for each in findings] == [dp[0], tp[0]]
+
+
+def test_ranks_that_make_fewer_groups_or_others_are_named() -> None:
+    made = GroupMade(
+        Moment("bind", 0), "default", PAIR, SourceLine("a.py", 7, "groups")
+    )
+    for rank, rows in enumerate([[[], [made]], [[made], []]]):
+        (finding,) = found(*rows)
+        assert (finding.cause, finding.rank) == ("groups_differ", rank)
+        assert finding.summary.startswith(f"rank {rank} makes fewer groups than rank")
+    assert causes(found([made], [replace(made, ranks=(0,))])) == {"groups_differ"}
 
 
 def test_messages_are_matched_by_sender_and_receiver() -> None:
